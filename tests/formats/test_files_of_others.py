@@ -741,3 +741,28 @@ def test_a_layout_of_more_ranks_than_are_started_says_how_many(
     refused = shell(f"predict {script} --on h100-sxm", ends=2).err
     assert "tp x cp x pp is 128 by itself" in refused
     assert "dp" not in refused
+
+
+def test_what_lowers_memory_is_said_by_itself() -> None:
+    """Every reason of the tables that speaks of less memory is recognised, and none of more; of
+    several keys that which saves most stands first.
+    """
+    reasons = {
+        why
+        for each in table.formats().values()
+        for why in each.matters.values()
+    }
+    for why in reasons:
+        less = "less than predicted" in why and "memory" in why
+        away = "to host memory" in why or "are in host memory" in why
+        assert bool(flags.lower_memory({"key": why})) == (less or away), why
+    said = flags.lower_memory(
+        {
+            "liger_rope": "fused kernels: memory is a little less than predicted",
+            "use_liger": "a fused loss: time and memory are less than predicted",
+        }
+    )
+    assert said == [
+        "less memory than predicted with use_liger, not in the prediction (a fused loss)",
+        "less memory than predicted with liger_rope, not in the prediction (fused kernels)",
+    ]

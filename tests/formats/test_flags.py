@@ -90,7 +90,7 @@ def test_a_written_layout_is_read_again(
             "megatron-2021",
             {"tp": "8"},
             {"recompute": "full", "sequence_parallel": False},
-            "recompute full, sequence_parallel false: nothing was said, and megatron-2021 allows no"
+            "recompute full, sequence_parallel false, because megatron-2021 allows no"
             " other",
         ),
         ("megatron-2021", {"recompute": "none"}, {"recompute": "none"}, ""),
@@ -100,7 +100,7 @@ def test_a_written_layout_is_read_again(
             "lbl-2024",
             {"scheme": "summa"},
             {"zero": 1, "sequence_parallel": False},
-            "zero 1, sequence_parallel false: nothing was said, and lbl-2024 allows no other",
+            "zero 1, sequence_parallel false, because lbl-2024 allows no other",
         ),
         ("realistic", {"tp": "8"}, {"zero": 0, "recompute": "none"}, ""),
     ],

@@ -30,7 +30,10 @@ def test_a_result_has_the_card_of_the_command() -> None:
     for result, first in (
         (p, "Predict llama3-8b for 1 T tokens on 16 x h100-sxm"),
         (plan(JOB, space), "Plan llama3-8b for 1 T tokens on 16 x h100-sxm"),
-        (sweep(JOB, "chips", [16, 32], space), "2 values of chips"),
+        (
+            sweep(JOB, "chips", [16, 32], space),
+            "llama3-8b for 1 T tokens: the best",
+        ),
     ):
         lines = result.explain().splitlines()
         assert lines[0].startswith(first) and len(lines) <= MOST

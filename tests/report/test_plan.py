@@ -24,9 +24,9 @@ from meshwright.report.plan import (
     reason,
     versus,
 )
-from meshwright.report.run_card import alternatives, faster
+from meshwright.report.run_card import alternatives, faster, tie_words
 from meshwright.report.text import seconds, short_words
-from meshwright.search import Family, Plan
+from meshwright.search import Family, Plan, why_simpler
 
 JOB = Job("llama3-8b", "64xh100-sxm", batch=128)
 FAST, SLOW, BIG = (
@@ -281,7 +281,20 @@ def test_what_a_card_proposes_can_be_copied() -> None:
     )
     (row,) = faster(offer)
     said = " ".join(line.plain for line in row.lines(80))
-    assert f": {flags}, on {short_words(long)}" in " ".join(said.split())
+    said = " ".join(said.split())
+    assert f"42 % faster with {flags} on {short_words(long)}" in said
+
+
+def test_a_faster_tie_says_what_speaks_for_the_best() -> None:
+    """A tie that takes less than the best is not left without a reason; one that does not, is."""
+    offer: Any = SimpleNamespace(best=FAST)
+    assert tie_words(offer, FAST) == "a tie within 6 %"
+    less: Any = SimpleNamespace(
+        layout=NEXT.layout, step_time_s=0.97 * FAST.step_time_s
+    )
+    has = why_simpler(JOB, FAST.layout, NEXT.layout)
+    assert has
+    assert tie_words(offer, less) == f"a tie within 6 %; the best has {has}"
 
 
 def test_several_assumption_sets() -> None:

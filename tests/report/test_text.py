@@ -151,7 +151,7 @@ def test_a_layout_in_words() -> None:
     )
     assert (
         words
-        == "tp 8 · pp 4 · dp 2 · interleaved x2 · microbatch 1 (16 a step) · ZeRO-1 · no"
+        == "tp 8 · pp 4 · dp 2 · interleaved, 2 chunks · microbatch 1 (16 a step) · ZeRO-1 · no"
         " recomputation"
     )
     for worded in (layout_words, short_words):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 from cyclopts import (
     ArgumentCollection,
@@ -50,6 +51,10 @@ MEANT = {
     "--learning-rate": "--lr 3e-4",
 }
 """Switches of other tools -> what is said here."""
+LOGS = (".log", ".out", ".txt")
+"""How files end that a run wrote."""
+LONGEST_NAME = 256
+"""Characters of a word from which it names no file."""
 PRICES = ("--usd", "--usd-per-hour", "--cost", "--price-per-hour", "--prices")
 """What people try for the price of a chip."""
 NEAR = 0.7
@@ -89,6 +94,14 @@ def advice(words: Sequence[str], error: CycloptsError) -> str:
     """A better sentence than the parser's, which knows only flags; empty if there is none."""
     verb, *rest = words or [""]
     machines = [w for w in rest if is_machine(w)]
+    files = [w for w in rest if len(w) < LONGEST_NAME and Path(w).is_file()]
+    if verb == "compare" and len(files) > 1:
+        run, job = sorted(files[:2], key=lambda file: not file.endswith(LOGS))
+        on = f" --on {machines[0]}" if machines else ""
+        return (
+            "compare takes a run, and what started it as --job:"
+            f" {command('compare')} {run} --job {job}{on}"
+        )
     if verb == "compare" and machines:
         return clusters(machines)
     if verb == "limits" and any(w.startswith("--on") for w in rest):

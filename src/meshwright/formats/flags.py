@@ -334,6 +334,7 @@ def foreign_tables(
     for need in missing(foreign, given):
         raise BadInput(f"{file[:80]} {need}")
     notes += notes_on(foreign, given)
+    notes += lower_memory(foreign.left)
     if foreign.left:
         keys = ", ".join([*foreign.left][:NAMED]) + (
             ", ..." if len(foreign.left) > NAMED else ""
@@ -343,6 +344,20 @@ def foreign_tables(
             f"not in the prediction: {keys} ({command('read')} {file} says why of {them})"
         )
     return tables, given
+
+
+def lower_memory(left: Mapping[str, str]) -> list[str]:
+    """Sentences on keys of a file that are not in the prediction and need less memory than it, a
+    sentence for all of one reason, what saves little last.
+    """
+    keys: dict[str, list[str]] = {}
+    for key, why in left.items():
+        if LESS.search(why):
+            keys.setdefault(why, []).append(key)
+    return [
+        f"{LOWER} {', '.join(keys[why])}, not in the prediction ({why.split(': ')[0]})"
+        for why in sorted(keys, key=lambda why: "a little" in why)
+    ]
 
 
 def adapters_alone(left: Mapping[str, str]) -> str:
@@ -510,6 +525,12 @@ def placement(text: str) -> dict[str, list[str]] | str:
 
 ADAPTERS = "only adapters are trained"
 """What catalog/bridges.toml says of keys that leave the base as it is."""
+LESS = re.compile(
+    r"memory (?:is|are) (?:a little )?less|(?:go to|are in) host memory"
+)
+"""What it says of keys that lower memory."""
+LOWER = "less memory than predicted with"
+"""How a note on such keys begins."""
 NAMED = 4
 """Keys of a file that one sentence names."""
 LONGEST_RANGE = 2**20

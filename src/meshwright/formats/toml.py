@@ -169,7 +169,7 @@ def laid_by_set(
             f"{name} {first_few((value,))}" for name, value in values.items()
         )
         notes.append(
-            f"{words}: nothing was said, and {job.assumptions.name} allows no other"
+            f"{words}, because {job.assumptions.name} allows no other"
         )
     return theirs
 

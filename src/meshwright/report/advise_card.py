@@ -36,7 +36,7 @@ def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     run = advice.run
     rows: list[Item] = [
         verdict(run),
-        *preconditions(run.idle, advice.notes),
+        *preconditions(run.idle, advice.notes, run.fits),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
         *step_rows(run),
         *measured(advice.gap),
@@ -92,7 +92,7 @@ def gains(advice: Advice) -> Iterator[Item]:
         yield CardRow("best", f"no single change {most}", "bold")
         return
     rows = [
-        (briefly(advice, each), *_figures(each, ".0%"))
+        (briefly(advice, each), *_figures(each, 0))
         for each in advice.gains[:LISTED]
     ]
     head = ("change", "tokens/s", "step", "memory", "risk")
@@ -106,7 +106,7 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
             p = each.prediction
             yield CardRow(
                 label,
-                f"{each.gain:+.0%}, {seconds(p.step_time_s)}: {flags(each)}",
+                f"{gain(each)}, {seconds(p.step_time_s)}: {flags(each)}",
                 rank=rank,
             )
 
@@ -114,8 +114,8 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
 def _ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
     if advice.ties:
-        each = [f"{fields(advice, a)} {a.gain:+.1%}" for a in advice.ties[:3]]
-        said = f"within {advice.tie:.0%}: {', '.join(each)}"
+        each = [f"{fields(advice, a)} {gain(a, 1)}" for a in advice.ties[:3]]
+        said = f"within {percent(advice.tie, 0)}: {', '.join(each)}"
         yield CardRow("ties", said, "dim", rank=4, most=1)
 
 
@@ -123,12 +123,13 @@ def numerics_rows(advice: Advice) -> Iterator[CardRow]:
     """Changes of the numerics, which train something else."""
     if advice.numerics:
         best = max(advice.numerics, key=lambda a: a.gain)
-        yield CardRow(
-            "numbers",
-            f"{fields(advice, best)} {best.gain:+.0%}, but that changes what is trained",
-            rank=3,
-            most=1,
-        )
+        if best.gain > advice.tie:
+            yield CardRow(
+                "or",
+                f"{fields(advice, best)}: {gain(best)}, but that changes what is trained",
+                rank=3,
+                most=1,
+            )
 
 
 def flags(each: Advised) -> str:
@@ -195,7 +196,7 @@ def line(advice: Advice, each: Advised) -> str:
     """A change in one line: what it sets, and what the run is with it."""
     p = each.prediction
     return (
-        f"{fields(advice, each)}: {each.gain:+.1%} tokens/s, {step_words(p, range_text)},"
+        f"{fields(advice, each)}: {gain(each, 1)} tokens/s, {step_words(p, range_text)},"
         f" {memory_needed(p)}, out-of-memory risk"
         f" {risk_words(p.risk_of_oom)}; {flags(each)}"
     )
@@ -228,8 +229,8 @@ def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
 
     def cells(each: Advised) -> tuple[str, ...]:
         tie = " (tie)" if abs(each.gain) <= advice.tie else ""
-        gain, *rest = _figures(each, ".1%")
-        return fields(advice, each), gain + tie, *rest, flags(each)
+        more, *rest = _figures(each, 1)
+        return fields(advice, each), more + tie, *rest, flags(each)
 
     return text_table(
         "change | tokens/s | step | memory | risk | flags",
@@ -237,11 +238,17 @@ def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
     )
 
 
-def _figures(each: Advised, digits: str) -> tuple[str, ...]:
+def gain(each: Advised, digits: int = 0) -> str:
+    """Tokens a second more: +16 %; 0 %, never -0 %."""
+    more = round(100 * each.gain, digits)
+    return f"{more:+.{digits}f} %" if more else "0 %"
+
+
+def _figures(each: Advised, digits: int) -> tuple[str, ...]:
     """Gain, step, memory and risk of a change."""
     p = each.prediction
     return (
-        format(each.gain, f"+{digits}"),
+        gain(each, digits),
         seconds(p.step_time_s),
         memory_needed(p),
         risk_words(p.risk_of_oom),

@@ -19,7 +19,7 @@ from ..search import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
 from .predict import memory_table, notes, time_table, title_and_headline
-from .run_card import BINDING, yours
+from .run_card import BINDING, SEEN, yours
 from .tables import text_table
 from .text import (
     BRIEFLY,
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 LITTLE = 0.005
 """Changes below this share are not named."""
-SEEN = 0.0005
-"""Differences of two layouts below this share of a step are none: they would print as +0.0 %."""
 RISKS = 0.01
 """Chances to run out that differ by less are alike."""
 NAMED = 2

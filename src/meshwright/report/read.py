@@ -146,7 +146,7 @@ def _parts(reading: ForeignFile, job: Job | None) -> Iterator[tuple[str, str]]:
         words = str(table)
         if isinstance(table, Mapping):
             words = ", ".join(
-                f"{key} {_plain(value)}"
+                _plain(key, value)
                 for key, value in table.items()
                 if key != "framework"
             )
@@ -154,17 +154,24 @@ def _parts(reading: ForeignFile, job: Job | None) -> Iterator[tuple[str, str]]:
             yield name, words
 
 
-def _plain(value: object) -> str:
-    """A number without its exponent and its point; a table by its name, the rest in brackets."""
+def _plain(key: str, value: object) -> str:
+    """A field and its value: yes or no by the name alone, a number without its exponent and its
+    point, a table by its name, the rest in brackets.
+    """
+    key = key.replace("_", " ")
+    if isinstance(value, bool):
+        return key if value else f"not {key}"
     if isinstance(value, Mapping):
         rest = ", ".join(
-            f"{key} {_plain(each)}"
-            for key, each in value.items()
-            if key != "name"
+            _plain(*each) for each in value.items() if each[0] != "name"
         )
-        return f"{value['name']} ({rest})" if "name" in value else f"({rest})"
+        return (
+            f"{key} {value['name']} ({rest})"
+            if "name" in value
+            else f"{key} ({rest})"
+        )
     whole = isinstance(value, float) and value.is_integer()
-    return f"{value:,.0f}" if whole else str(value)
+    return f"{key} {value:,.0f}" if whole else f"{key} {value}"
 
 
 def _left(left: Mapping[str, str]) -> Iterator[IndentedLine]:

@@ -11,9 +11,10 @@ from ..count.model import parameters
 from ..describe.assumptions import search_refusal
 from ..describe.job import Job
 from ..formats.bridge.reading import TAKEN
-from ..prediction.certainty import TRUSTED
+from ..formats.flags import LOWER
+from ..prediction.certainty import TRUSTED, resolution
 from ..prediction.prediction import Prediction
-from ..search import flag_text
+from ..search import flag_text, why_simpler
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands, Item
 from .lines import taken_first
@@ -21,6 +22,7 @@ from .text import (
     BRIEFLY,
     count,
     percent,
+    priced_run,
     risk_words,
     run_words,
     seconds,
@@ -39,14 +41,16 @@ USUAL = "realistic"
 """The set of assumptions that goes without saying."""
 SIZED = re.compile(r"\d[bBmMtT]\b")
 """A name that says how large its model is: llama3-70b."""
-NEAREST = 2
-"""Alternatives of a card."""
+SEEN = 0.0005
+"""Differences of two layouts below this share of a step are none: they would print as 0.0 %."""
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 CAUSED = 3
 """Causes that are named."""
 WAYS = 3
 """Changes that would make a layout fit, on a card."""
+FIT = "make it fit"
+"""What notes on them say."""
 NOTES = 2
 """Notes of a card; the others are counted."""
 YES, NO = ("yes", "bold green"), ("no", "bold red")
@@ -58,7 +62,7 @@ def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
         f"Predict {question(p.job)}",
         (
             verdict(p),
-            *preconditions(p.idle, p.notes),
+            *preconditions(p.idle, p.notes, p.fits),
             CardRow("layout", short_words(p.layout), most=WHOLE),
             *step_rows(p),
             *_run(p),
@@ -124,7 +128,6 @@ def unfit(
     """The card of a search without an answer: what stands in the way, and what would remove it."""
     closest = plan.closest
     why, *more = plan.notes or ("nothing fits",)
-    label = "but" if closest else "note"
     if closest:
         rows: list[Item] = [
             verdict(closest, smallest=True),
@@ -134,9 +137,14 @@ def unfit(
         said = why.partition(": ")[2]
         illegal = f"not legal: {said}" if said else why
         rows = [CardRow(NO[0], illegal, NO[1], most=3)]
+    ways = [note for note in more if FIT in note]
     rows += [
-        CardRow(label if i == 0 else "", note, most=3)
-        for i, note in enumerate(more[:WAYS])
+        *preconditions("", more, fits=False),
+        *(
+            CardRow("" if i else "but", note, most=3)
+            for i, note in enumerate(ways[:WAYS])
+        ),
+        *notes(note for note in more if note not in ways),
     ]
     if aside:
         rows.append(CardRow("note", aside, "yellow"))
@@ -224,13 +232,8 @@ def step_rows(p: Prediction) -> Iterator[CardRow]:
 
 def _run(p: Prediction) -> Iterator[CardRow]:
     """Days and money of the whole run, where its length is known."""
-    if p.train_time_s is None:
-        return
-    chip = p.job.cluster.chip
-    unpriced = f", {chip.no_price}: --price {chip.name}=4.5 gives one"
-    yield CardRow(
-        "run", run_words(p) + (unpriced if p.cost_usd is None else "")
-    )
+    if p.train_time_s is not None:
+        yield CardRow("run", priced_run(p))
 
 
 def binding(p: Prediction) -> Iterator[CardRow]:
@@ -258,11 +261,12 @@ def faster(plan: Plan) -> Iterator[CardRow]:
     p, best = tuned.prediction, plan.best
     assert best is not None
     same = short_words(p.layout) == short_words(best.layout)
-    layout = "" if same else f", on {short_words(p.layout)}"
-    said = ", ".join(filter(None, (seconds(p.step_time_s), riskier(p, best))))
+    layout = "" if same else f" on {short_words(p.layout)}"
+    gain = f"{-100 * tuned.change:.0f} % faster"
+    figures = filter(None, (seconds(p.step_time_s), riskier(p, best), gain))
     yield CardRow(
-        "faster",
-        f"by {-100 * tuned.change:.0f} %, {said}: {tuned.flags}{layout}",
+        "or",
+        f"{', '.join(figures)} with {tuned.flags}{layout}",
         rank=1,
         most=WHOLE,
     )
@@ -288,27 +292,39 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
 
 
 def _layout_words(plan: Plan, p: Prediction) -> str:
-    """A layout, and what it costs beside the best."""
-    slower = slower_words(plan, p)
-    if p.train_time_s is None:
-        cost = [seconds(p.step_time_s), slower]
-    else:
-        cost = [slower, show(p.train_time_s, "s")]
+    """What a layout costs beside the best, and why it is not the answer where it is as good."""
+    time = p.step_time_s if p.train_time_s is None else p.train_time_s
+    cost = [seconds(time) if p.train_time_s is None else show(time, "s")]
     if p.cost_usd is not None:
         cost.append(f"{count(p.cost_usd)} USD")
+    cost.append(slower_words(plan, p))
     beyond = plan.beyond
     why = beyond and beyond.prediction is p and (beyond.note or beyond.name)
+    if plan.tie(p):
+        why = tie_words(plan, p)
     return f"{', '.join(cost)}: {short_words(p.layout)}" + (
         f" ({why})" if why else ""
     )
+
+
+def tie_words(plan: Plan, p: Prediction) -> str:
+    """That a layout is as good as the best, as far as the model can tell, and what speaks for the
+    best where this one takes less.
+    """
+    best = plan.best
+    assert best is not None
+    tie = f"a tie within {percent(resolution(best.job), 0)}"
+    has = why_simpler(best.job, best.layout, p.layout)
+    faster = p.step_time_s < best.step_time_s
+    return f"{tie}; the best has {has}" if faster and has else tie
 
 
 def slower_words(plan: Plan, p: Prediction) -> str:
     """What a layout takes more or less than the best, and risks more: 3.9 % slower."""
     assert plan.best is not None
     more = p.step_time_s / plan.best.step_time_s - 1.0
-    tie = " (a tie)" if plan.tie(p) else ""
-    words = f"{percent(abs(more))} {'slower' if more > 0 else 'faster'}{tie}"
+    how = "slower" if more > 0 else "faster"
+    words = f"{percent(abs(more))} {how}" if abs(more) >= SEEN else "as fast"
     return ", ".join(filter(None, (words, riskier(p, plan.best))))
 
 
@@ -356,12 +372,18 @@ def basis(p: Prediction) -> Iterator[CardRow]:
     yield CardRow("basis", "; ".join((said, *few, *doubts)), style, rank=1)
 
 
-def preconditions(idle: str, sentences: Sequence[str]) -> Iterator[CardRow]:
-    """What stands before any number that it makes another: chips that do nothing, a run of a length
-    that nobody means, and what was taken for what a file does not say.
+def preconditions(
+    idle: str, sentences: Sequence[str], fits: bool = True
+) -> Iterator[CardRow]:
+    """What stands before any number that it makes another: of what does not fit a setting of a file
+    that would lower its memory, chips that do nothing, a run of a length that nobody means, and
+    what was taken for what a file does not say.
     """
+    lower = [note for note in sentences if note.startswith(LOWER)]
+    if lower and not fits:
+        yield CardRow("but", lower[0], "yellow", most=3)
     if idle:
-        yield CardRow("idle", idle, "yellow")
+        yield CardRow("idle", idle, "yellow", most=3)
     for note in sentences:
         if note.endswith(LENGTH):
             yield CardRow("length", note, "yellow", most=2)
@@ -376,7 +398,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
     every = [
         note
         for note in dict.fromkeys(sentences)
-        if not note.startswith((TAKEN, FILLED))
+        if not note.startswith((TAKEN, FILLED, LOWER))
         and not IDLE.search(note)
         and TOO_BIG not in note
         and not note.endswith(LENGTH)
@@ -425,11 +447,11 @@ def urgent(sentence: str) -> int:
 def too_small(size: Sizing) -> Card:
     """Where no number of chips keeps the deadline or the budget."""
     p = next((s.prediction for s in size.tried if s.prediction), None)
-    name = (
-        f"How many chips for {p.job.model.name}?" if p else "How many chips?"
-    )
+    of = f" for {p.job.model.name}, {count(p.job.tokens)} tokens" if p else ""
     return Card(
-        name, (*goal_rows(size), *size_rows(size)), "--why: every number tried"
+        f"How many chips{of}?",
+        (*goal_rows(size), *size_rows(size)),
+        "--why: every number tried",
     )
 
 

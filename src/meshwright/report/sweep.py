@@ -19,6 +19,7 @@ from .text import (
     count,
     interval_words,
     percent,
+    priced_run,
     range_text,
     run_words,
     seconds,
@@ -35,13 +36,13 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
     first = next(iter(sweep.predictions), None)
     columns, rows = _table(sweep, first, brief=True)
     how = "this layout" if sweep.fixed else "the best layout"
-    what = (
-        f"{len(rows)} clusters: {how} on each"
+    where = (
+        f"on {len(rows)} clusters"
         if sweep.over == "on"
-        else f"{len(rows)} values of {sweep.over}: {how} at each"
+        else f"at {len(rows)} values of {sweep.over}"
     )
     return Card(
-        what + (f", {_subject(first)}" if first else ""),
+        f"{_subject(first) if first else 'Sweep'}: {how} {where}",
         (
             CardTable(columns, rows),
             *_ends(sweep),
@@ -111,7 +112,8 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
         yield CardRow("no", "nothing fits at any of these values", "bold red")
         return
     value, p = max(fine, key=lambda each: each[1].tokens_per_s)
-    rest = f", {run_words(p)}" if p.train_time_s else ""
+    run = priced_run if p.cost_usd else run_words
+    rest = f", {run(p)}" if p.train_time_s else ""
     slowest = min(each.tokens_per_s for _, each in fine)
     apart = p.tokens_per_s / slowest - 1.0
     if len(fine) > 1 and apart < resolution(p.job):
@@ -123,7 +125,7 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
     else:
         yield CardRow(
             "fastest",
-            f"{sweep.over} = {value}: {seconds(p.step_time_s)} a step{rest}",
+            f"{named(sweep, value)}: {seconds(p.step_time_s)} a step{rest}",
         )
     if p.idle:
         yield CardRow("idle", f"{value}: {p.idle}", "yellow", rank=4)
@@ -133,9 +135,12 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
         _, least, p = min(paid, key=lambda each: each[0])
         if least == value:
             return
-        yield CardRow(
-            "cheapest", f"{sweep.over} = {least}: {run_words(p)}", most=1
-        )
+        yield CardRow("cheapest", f"{named(sweep, least)}: {priced_run(p)}")
+
+
+def named(sweep: Sweep, value: object) -> str:
+    """A value of the field that is varied; a cluster says by itself what it is."""
+    return str(value) if sweep.over == "on" else f"{sweep.over} {value}"
 
 
 def _said(sweep: Sweep) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import fields
 
 from ..describe import layers
+from ..describe.chip import Chip
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..prediction.classes import chip_family
@@ -69,6 +70,8 @@ WORDED = {
     "placement",
 }
 """Fields that `layout_words` says in words of their own; all others by their names."""
+SPOKEN = {"stages slots": "embedding and loss as layers"}
+"""A field and its value -> how people say them (Megatron: account_for_embedding, _loss)."""
 NOTHING = 1e-9
 """Share of a step that is rounding."""
 LOST = {
@@ -158,7 +161,8 @@ def _in_words(
         if (degree := getattr(layout, name)) is not None
         and (name in always or degree != 1)
     ]
-    chunks = f" x{int(layout.interleave)}" if layout.interleave != 1 else ""
+    v = int(layout.interleave)
+    chunks = f", {v} chunks" if v != 1 else ""
     words += [layout.schedule + chunks] if layout.pp != 1 else []
     words += filter(None, (microbatch, f"ZeRO-{layout.zero}", recompute))
     return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
@@ -179,14 +183,11 @@ def _whole_sequences(layout: Layout) -> list[str]:
 def _rest(layout: Layout) -> list[str]:
     """Fields that have no words of their own, where they are not as usual."""
     unusual = [
-        f
+        f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}"
         for f in fields(layout)
         if f.name not in WORDED and getattr(layout, f.name) != f.default
     ]
-    return [
-        f"{f.name.replace('_', ' ')} {getattr(layout, f.name)}"
-        for f in unusual
-    ]
+    return [SPOKEN.get(words, words) for words in unusual]
 
 
 def layers_words(model: Model) -> str:
@@ -370,7 +371,7 @@ def whole_run(p: Prediction) -> str:
         f"{_sure(p, p.chip_hours, count)} chip-hours",
     ]
     if p.cost_usd is not None:
-        price = f"{p.job.cluster.chip.usd_per_hour:g} USD/h{unverified(p)}"
+        price = price_words(p.job.cluster.chip)
         parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
     else:
         parts.append("USD unknown")
@@ -383,7 +384,7 @@ def whole_run(p: Prediction) -> str:
 
 def run_words(p: Prediction) -> str:
     """Days and dollars of the whole run with their intervals, where they are known: "29 days
-    (26-35.1), 1.84 M USD (1.65-2.22 M) at 6.88 USD/chip-h".
+    (26-35.1), 1.84 M USD (1.65-2.22 M)".
     """
     parts = []
     if p.train_time_s is not None:
@@ -391,10 +392,18 @@ def run_words(p: Prediction) -> str:
             f"{_time(p.train_time_s)}{around(p, p.train_time_s, _time)}"
         )
     if p.cost_usd is not None:
-        cost = f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}"
-        price = f"{p.job.cluster.chip.usd_per_hour:.4g} USD/chip-h"
-        parts.append(f"{cost} at {price}{unverified(p)}")
+        parts.append(f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}")
     return ", ".join(parts)
+
+
+def priced_run(p: Prediction) -> str:
+    """`run_words`, and at which price; without one, how one is given."""
+    chip = p.job.cluster.chip
+    return run_words(p) + (
+        f", {chip.no_price}: --price {chip.name}=4.5 gives one"
+        if p.cost_usd is None
+        else f" at {price_words(chip)}"
+    )
 
 
 def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
@@ -407,11 +416,15 @@ def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
     return f" ({words.removesuffix(' days') if unit == 'days' else words})"
 
 
-def unverified(p: Prediction) -> str:
-    """A sentence that nobody could look the price up, where the catalogue says so."""
-    about = p.job.cluster.chip.sources.get("usd_per_hour", {})
-    note = str(about.get("note", ""))
-    return ", an unverified price" if note.startswith("unverified") else ""
+def price_words(chip: Chip) -> str:
+    """The price of a chip, whose it is unless it is the user's (those of the catalogue have a
+    date), and that nobody could look it up, where the catalogue says so: "AWS's 6.88 USD/chip-h".
+    """
+    about = chip.sources.get("usd_per_hour", {})
+    source, note = (str(about.get(key, "")) for key in ("source", "note"))
+    whose = f"{source.split()[0].rstrip(',')}'s " if about.get("date") else ""
+    doubt = ", an unverified price" if note.startswith("unverified") else ""
+    return f"{whose}{chip.usd_per_hour:.4g} USD/chip-h{doubt}"
 
 
 def interruptions(p: Prediction) -> str:

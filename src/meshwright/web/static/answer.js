@@ -54,10 +54,11 @@ export const WORDS = {
     "too (3, FSDP)",
   "microbatch 1 (4 a step)":
     "sequences that a replica takes at once, and how often it does so in a step",
-  "interleaved x4": "each device holds 4 chunks of layers, so that the pipeline fills sooner",
-  "stages slots":
-    "the embedding and the loss count as a layer each where layers are dealt to stages, so " +
-    "that the first and the last stage hold fewer",
+  "interleaved, 4 chunks":
+    "each device holds 4 chunks of layers, so that the pipeline fills sooner",
+  "embedding and loss as layers":
+    "each counts as a layer where layers are dealt to stages, so that the first and the last " +
+    "stage hold fewer (stages slots)",
   "dp replicate 4": "replicas are cut into 4 groups, inside which weights are sharded (HSDP)",
   "sequence parallelism":
     "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",

@@ -208,6 +208,8 @@ const PHRASES = [
   [/\bno recomput\w+/gi, "recompute none"],
   [/(\S+) recomputation\b/gi, "recompute $1"],
   [/\bdp replicate\b/gi, "dp_replicate"],
+  [/\b(\d+) chunks\b/gi, "interleave $1"],
+  [/\bembedding and loss as layers\b/gi, "stages slots"],
   [/--|:(?=\s)/g, " "],
 ];
 const ALONE = {
@@ -229,7 +231,6 @@ export function words(text) {
     const key = (stuck ? stuck[1] : word).replace(/-/g, "_");
     if (fields.schedules.includes(word)) found.schedule = word;
     else if (ALONE[word]) found[ALONE[word][0]] = ALONE[word][1];
-    else if (stuck && key === "x") found.interleave = stuck[2];
     else found[SHORT[key] || key] = stuck ? stuck[2] : (tokens[++i] ?? "");
   }
   return found;
