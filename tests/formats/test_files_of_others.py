@@ -766,3 +766,86 @@ def test_what_lowers_memory_is_said_by_itself() -> None:
         "less memory than predicted with use_liger, not in the prediction (a fused loss)",
         "less memory than predicted with liger_rope, not in the prediction (fused kernels)",
     ]
+
+
+# ---------------------------------------------------------------- DeepSpeed
+
+
+def deepspeed(**zero: Any) -> bridge.ForeignFile:
+    text = json.dumps({"train_batch_size": 64, "zero_optimization": zero})
+    return bridge.read_file("ds.json", text)
+
+
+def test_deepspeeds_second_stage_waits_unless_it_is_told_to_overlap() -> None:
+    """runtime/zero/config.py, overlap_comm_valid: on by default with stage 3 alone."""
+    assert deepspeed(stage=2).tables["software"]["dp_overlap"] == "off"
+    beside = deepspeed(stage=2, overlap_comm=True)
+    assert "dp_overlap" not in beside.tables.get("software", {})
+    first = deepspeed(stage=1, overlap_comm=True)
+    assert "after it" in first.left["zero_optimization.overlap_comm"]
+
+
+@pytest.mark.parametrize(
+    "zero, offload",
+    [
+        ({"stage": 2, "cpu_offload": True}, "optimizer:1"),
+        ({"stage": 3, "cpu_offload_params": True}, "weights"),
+        ({"stage": 2, "offload_param": {"device": "cpu"}}, None),
+        ({"stage": 3, "offload_param": {"device": "cpu"}}, "weights"),
+    ],
+)
+def test_what_deepspeed_keeps_in_host_memory(
+    zero: dict[str, Any], offload: str | None
+) -> None:
+    """Older words, and weights with stage 3 alone (runtime/engine.py gives them to no other)."""
+    assert deepspeed(**zero).tables["layout"].get("offload") == offload
+
+
+def test_a_stage_in_another_file_of_deepspeed_is_asked_for() -> None:
+    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\n"
+    text += "deepspeed_config: {deepspeed_config_file: zero3.json}\n"
+    file = bridge.read_file("accelerate.yaml", text)
+    assert unread(file) == {"zero"} and "zero" not in layout(file)
+
+
+OF_DEEPSPEED = """torchrun --nproc_per_node 8 {} --num-layers 32 --hidden-size 4096
+ --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000
+ --micro-batch-size 1 --global-batch-size 8 --deepspeed --zero-stage 3 --bf16
+"""
+
+
+def test_words_of_megatron_deepspeed() -> None:
+    """Its own arguments.py: grouped queries, sequences by all-to-all, FlashAttention 2."""
+    more = " --num-key-value-heads 8 --ds-sequence-parallel-size 4 --use-flash-attn-v2\n"
+    line = OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "") + more
+    file = bridge.read_file("run.sh", line)
+    assert file.tables["model"]["kv_heads"] == 8
+    assert file.tables["job"]["attention_kernel"] == "fa2"
+    made = layout(file)
+    assert (made["cp"], made["cp_exchange"]) == (4, "all-to-all")
+    line = OF_DEEPSPEED.format("../analyze_data.py").replace("\n", "")
+    with refusal("trains nothing"):
+        bridge.read_file("run.sh", line)
+
+
+# ---------------------------------------------------------------- MaxText
+
+
+def maxtext(**more: Any) -> bridge.ForeignFile:
+    keys = {"model_name": "mixtral-8x7b", "per_device_batch_size": 1, **more}
+    return bridge.read_file("run.yml", json.dumps(keys))
+
+
+def test_a_model_of_maxtext_with_other_sizes_is_asked_for() -> None:
+    assert maxtext(base_num_decoder_layers=32).tables["model"]
+    assert "model" not in maxtext(base_num_decoder_layers=5).tables
+    assert "model" not in maxtext(base_emb_dim=2048).tables
+
+
+@pytest.mark.parametrize(
+    "key", ["sparse_matmul", "megablox", "context_parallel_load_balance"]
+)
+def test_what_maxtext_does_unless_it_is_told_not_to(key: str) -> None:
+    """base.yml has them on; without sparse products every expert works on every token."""
+    assert key in maxtext(**{key: False}).left
+    assert not maxtext(**{key: True}).left

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from meshwright.cli.main import main as meshwright
+from meshwright.errors import BadInput
 from meshwright.formats import bridge, flags
-from meshwright.formats.bridge import shell
+from meshwright.formats.bridge import shell, table
+from meshwright.formats.bridge.reading import ASKED
 from refusals import refusal
 
 SCRIPT = """#!/bin/bash
@@ -176,3 +179,67 @@ def test_a_list_of_windows_with_words_in_it_is_no_pattern() -> None:
     text = f"{keys}tensor_model_parallel_size: 1\nwindow_attn_skip_freq: [a]"
     file = bridge.read_file("config.yaml", text)
     assert "full_every" not in file.tables["model"]
+
+
+PARSER = json.loads(
+    Path(__file__).with_name("megatron_arguments.json").read_text("utf-8")
+)
+"""Argument of Megatron-LM -> its words, or its type."""
+
+
+IDLE = (
+    "tokenizer_",
+    "kv_lora",
+    "q_lora",
+    "qk_",
+    "v_head",
+    "rope_scaling",
+    "padded_",
+)
+"""What this script does not use: its vocabulary is given, its attention plain."""
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_no_word_that_decides_is_taken_for_a_name_that_is_set_elsewhere(
+    quote: str,
+) -> None:
+    """Bash passes `"$WORD"` of a name that nobody set as an empty word, which switched FP8,
+    recomputation and windows off. Types and words are those of Megatron's own parser.
+    """
+    decisive = {
+        key
+        for path, cell in table.formats()["megatron"].cells.items()
+        for key in cell.keys
+        if path.startswith(ASKED)
+        and not key.startswith(IDLE)
+        and PARSER.get(key.replace("_", "-"), "nothing") != "nothing"
+    }
+    silent = []
+    for key in decisive:
+        flag = f"--{key.replace('_', '-')} {quote}$WORD{quote}"
+        line = f"torchrun{PLAIN} --group-query-attention --bf16 {flag}\n"
+        try:
+            file = bridge.read_file("run.sh", line)
+        except BadInput:
+            continue
+        if not (file.unread or file.missing or key in file.left):
+            silent.append(key)
+    assert not silent
+
+
+def test_the_stage_of_a_script_in_quotes_is_asked_for() -> None:
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-2-7b-hf"
+    line += " --per_device_train_batch_size 4 --bf16 True --deepspeed {}\n"
+    assert bridge.read_file("run.sh", line.format('"$STAGE"')).unread
+    none = bridge.read_file("run.sh", 'STAGE=""\n' + line.format('"$STAGE"'))
+    assert none.tables["layout"]["zero"] == 0 and not none.unread
+
+
+def test_what_a_checkpoint_says_of_the_model_is_asked_for() -> None:
+    """--use-checkpoint-args overrides groups of queries too (checkpointing.py, _set_arg)."""
+    line = f"torchrun{PLAIN} --use-checkpoint-args"
+    file = bridge.read_file("run.sh", line + "\n")
+    assert "model.kv_heads" in file.unread
+    assert file.left["use_checkpoint_args"].endswith("is in the checkpoint")
+    said = " --group-query-attention --num-query-groups 8\n"
+    assert not bridge.read_file("run.sh", line + said).unread

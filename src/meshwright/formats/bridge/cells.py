@@ -65,7 +65,8 @@ def read_cell(path: str, cell: Cell, keys: Keys) -> Any:
             keys.leave(key, filled_in(why, keys))
     for formula, key, why in cell.unread:
         if worked_out(formula, keys):
-            keys.unreadable(key, filled_in(why, keys))
+            keys.leave(key, filled_in(why, keys))
+            keys.unread.add(key)
     for formula, framework in cell.runs:
         if worked_out(formula, keys):
             runs_on(keys, framework)

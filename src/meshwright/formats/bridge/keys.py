@@ -132,6 +132,9 @@ class Keys:
     def number(self, key: str, default: float | None = None) -> float | None:
         """The value of a key that is a number; what is none is left out, and said so."""
         value = self.get(key, default)
+        if self.said.get(key) == "":  # "$TP" of a name that is set elsewhere
+            self.unreadable(key, "")
+            return default
         if value is None:
             return None
         try:

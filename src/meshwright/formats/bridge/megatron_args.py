@@ -27,6 +27,16 @@ KNOWN = (
 """A command with one of these starts Megatron."""
 TESTED = "MODEL_ARGS.--"
 """Where an argument stands in tests/functional_tests of Megatron-LM."""
+WORDED = (
+    *("recompute_granularity", "recompute_method", "recompute_modules"),
+    *("activations_checkpoint_granularity", "activations_checkpoint_method"),
+    *("fp4_format", "fp8_format", "megatron_fsdp_main_grads_dtype"),
+    *("data_parallel_sharding_strategy", "pipeline_model_parallel_layout"),
+    *("cp_comm_type", "normalization", "position_embedding_type"),
+    *("softmax_type", "window_size", "window_attn_skip_freq"),
+)
+"""Arguments whose word decides the model, the layout or the numbers: one without (`"$WORD"` of a
+name that is set elsewhere) is asked for."""
 GENERATES = ("inference_", "num_tokens_to_generate", "output_path")
 """Arguments of programs that write text."""
 
@@ -125,11 +135,13 @@ class MegatronArguments(Tool):
                 f"no command with Megatron's arguments: those of {name} are read"
             )
         demand_training(words, where)
+        keys = {k: v or True for k, v in launch.arguments(words).items()}
+        wordless = {key for key in WORDED if keys.get(key) is True}
         return FileKeys(
-            launch.arguments(words),
+            keys,
             launch.ranks_started(words, script),
             tuple(notes),
-            frozenset(script.doubtful),
+            frozenset(script.doubtful | wordless),
         )
 
     def render(self, out: dict[str, Any], job: Job, at: launch.Place) -> str:

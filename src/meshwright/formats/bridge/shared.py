@@ -425,6 +425,7 @@ FUNCTIONS.update(
     replicas=replicas_left,
     left=left_of,
     layers=layers_of,
+    size=lambda k, name, field: getattr(catalog.model(name), field),
     named=lambda k: isinstance(k.so_far("model"), str),
     model=model_named,
     hub=hub_model,

@@ -38,6 +38,8 @@ LETTERS = re.compile(r"[^'\"\\`$]+")
 """What stands for itself in a word, in quotes or not."""
 PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
 """Letters that mean nothing to a shell, wherever they stand."""
+BARE = re.compile(r'"\$\{?([A-Za-z_]\w*)\}?"')
+"""A name in quotes and nothing else."""
 HIDDEN = re.compile(r"\\(.)", re.S)
 ESCAPES = {"n": "\n", "t": "\t"}
 """Letters behind a backslash in $'...' -> what they are there."""
@@ -457,6 +459,9 @@ def filled(
     """The words that one word stands for; one: as a single text, as in an assignment."""
     if depth > DEEPEST:
         raise BadInput("the variables of the script stand for each other")
+    name = BARE.fullmatch(word)
+    if name and not one and name[1] not in shell.names:
+        return [UNREAD]  # it is set where the script is called
     out, text, i = [], "", 0
     quoted = started = none = False
     while i < len(word):
