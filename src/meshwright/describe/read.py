@@ -325,7 +325,8 @@ def _number(kind: FieldKind, value: object, at: At) -> float:
 def to_dict(
     instance: Any, defaults: bool = False, units: bool = False
 ) -> dict[str, Any]:
-    """The plain data that `read` turns into an equal instance: numbers in SI units, no None.
+    """The plain data that `read` turns into an equal instance: numbers in SI units; None is no
+    field, or "none" where a field that is not there means another value.
 
     defaults: also write fields that have their default value;  units: bandwidths, sizes and times
     as texts with their unit, as a file has them. Raises BadInput for what a file
@@ -343,6 +344,8 @@ def to_dict(
                 " has a name"
             )
         if value is None:
+            if field.default is not None:
+                data[name] = "none"  # what is not there means another value
             continue
         plain = _plain(value, name, field.kind if units else None)
         if defaults or value != field.default:
