@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -254,11 +255,14 @@ def ours(plan: RunPlan, trainer: Trainer) -> Step:
     recording = Recording(plan.folder, trainer, 0)
     spans = Spans()
     coming = feed.prefetched(feed.batches(plan, trainer, 0))
-    samples = iter(recording.data(spans.of("data_s", coming)))
+    numbers = count()
 
     def step() -> float:
+        recording.flush()
         began = time.perf_counter()
-        number, (x, y, documents) = next(samples)
+        number = next(numbers)
+        with spans.span("data_s"), recording.data(number):
+            x, y, documents = next(coming)
         with recording.step(number), usage.step():
             trainer.pack(documents)
             result = trainer.step(number, x, y)

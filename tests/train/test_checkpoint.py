@@ -97,6 +97,7 @@ EIGHT = (
             (
                 cut("tp2 pp2 microbatch2 interleave2 interleaved"),
                 cut("pp4 microbatch2"),
+                cut("pp2 microbatch2 zbv"),
                 cut("microbatch8"),
             ),
         ),
@@ -122,7 +123,7 @@ EIGHT = (
         pytest.param(GPT, EIGHT, marks=pytest.mark.slow),
     ],
     ids=[
-        "gpt: tp2 pp2 interleaved, pp4, one process",
+        "gpt: tp2 pp2 interleaved, pp4, zbv (both copies of the tied matrix on a rank), one process",
         "llama: zero3, tp2 zero1, zbv",
         "experts: dp4 ep2, zero3, pp2 ep2",
         "llama: 8 ranks",

@@ -63,13 +63,13 @@ def test_a_run_collects_garbage_when_it_is_asked_to(tmp_path: Path) -> None:
 
     fork_ranks(work, 1, timeout_s=100)
     assert seen.read_text() == "(False, True)"
-    with launch.collected() as garbage:
+    with launch.collected():
         cycle: list[object] = []
         cycle.append(cycle)
         young = gc.get_count()[0]
         del cycle
-        for _ in range(launch.EVERY):
-            garbage.step()
+        for step in range(launch.EVERY):
+            launch.collect(step + 1)
         assert gc.get_count()[0] < max(young, 20)
 
 

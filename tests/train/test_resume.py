@@ -163,9 +163,9 @@ def test_one_byte_in_the_middle_of_a_token_file_is_another_file(
     row = json.loads(Path("run/attempts.jsonl").read_text())
     whole = row["order"]["data"]
     assert "SHA-256" in whole
-    attempt.sha256.cache_clear()
+    attempt.token_hash.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(attempt, "BLOCK", 0)  # reads nothing: another hash
+        patch.setattr(attempt, "sha256", lambda *a: "not read")
         shell(f"{words} 7")
     file = Path("mine.bin")
     changed = bytearray(file.read_bytes())

@@ -327,8 +327,16 @@ def test_more_experts(name: str) -> None:
             (3, 0, 0),
             "ranks 0 and 2 hold different values of layers.1.ffn.experts.down.weight",
         ),
+        # the first and the last stage stand on one rank, each with the tied matrix
+        (
+            GPT,
+            cut("tp2 pp2 microbatch2 zbv"),
+            0,
+            (3, 0),
+            "ranks 0 and 0 hold different values of embedding.weight",
+        ),
     ],
-    ids=["dense", "experts"],
+    ids=["dense", "experts", "two copies on a rank"],
 )
 def test_replicas_that_differ_are_found(
     model: Model, layout: Layout, rank: int, place: tuple[int, ...], says: str

@@ -7,7 +7,6 @@ its first step is done: a start that fails, or that finds nothing to do, changes
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -29,12 +28,12 @@ from ..errors import BadInput, unknown
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import dump_job
 from ..prediction.prediction import Prediction
-from . import checkpoint, data, watchdog
+from . import checkpoint, data
 from .registry import is_own
+from .storage import sha256
 
 ORDER = ("data", "seq", "seed", "batch")
 """What decides which samples a step trains on."""
-BLOCK = 2**24
 HASHED = "hashed"
 """In the record of an attempt: path of a token file -> [bytes, nanoseconds of its last change,
 SHA-256]. While bytes and time stay, a file of terabytes is not read at every start."""
@@ -110,18 +109,13 @@ def hashed(path: Path, folder: Path) -> list[Any]:
     same = [about.st_size, about.st_mtime_ns]
     newest = next(iter(attempts(folder)[-1:]), {})
     before: list[Any] = newest.get(HASHED, {}).get(str(tokens), [])
-    return before if before[:2] == same else [*same, sha256(tokens, *same)]
+    return before if before[:2] == same else [*same, token_hash(tokens, *same)]
 
 
 @cache
-def sha256(tokens: Path, size: int, changed_ns: int) -> str:
-    """Of a whole file, once in a process."""
-    digest = hashlib.sha256()
-    with tokens.open("rb") as file:
-        while block := file.read(BLOCK):
-            watchdog.beat(f"reading {tokens.name}"[:48])
-            digest.update(block)
-    return digest.hexdigest()
+def token_hash(tokens: Path, size: int, changed_ns: int) -> str:
+    """SHA-256 of a whole file, once in a process."""
+    return sha256(tokens, f"reading {tokens.name}"[:48])
 
 
 def hashes_of(s: Settings) -> dict[str, Any]:

@@ -151,7 +151,8 @@ def tiled_backward(
             parts, l_tile, tile.kind != "full", tuple(extra)
         )
         for i, (total, part) in enumerate(zip(sums, of_tile, strict=True)):
-            _add(total[b], part, *side(tile, i))
+            place, rows = _uncut(total[b], part, *side(tile, i))
+            place += rows
     dq, dk, dv = (
         total.to(x.dtype) for total, x in zip(sums, (q, k, v), strict=True)
     )
@@ -231,62 +232,36 @@ def _cut(
     mirror: bool,
 ) -> Tensor:
     """The part of a tensor that a tile takes, its folds as sequences of their own."""
-    x = x_BTHh[:, slice(*where)]
-    if folds > 1:
-        x = in_folds(x, 1, folds).flatten(0, 1)
+    x = x_BTHh[:, slice(*where)].unflatten(1, (folds, -1)).flatten(0, 1)
     x = x[:, part]
     return x.flip(1) if mirror else x
 
 
-def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
-    """A dim cut in `count` equal parts."""
-    shape = x.shape
-    return x.view(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :])
-
-
-def _add(
+def _uncut(
     total: Tensor,
     x: Tensor,
     where: tuple[int, int],
     folds: int,
     part: slice,
     mirror: bool,
-) -> None:
-    """The reverse of `cut`: add it where it came from."""
-    x = x.flip(1) if mirror else x
-    place = total[:, slice(*where)]
-    if folds > 1:
-        place = in_folds(place, 1, folds)
-        x = in_folds(x, 0, len(x) // folds)
-        place[:, :, part] += x
-    else:
-        place[:, part] += x
+) -> tuple[Tensor, Tensor]:
+    """The reverse of `_cut`: (where a tile's rows came from, a view of `total`; the rows), both
+    [B, folds, rows, ...].
+    """
+    place = total[:, slice(*where)].unflatten(1, (folds, -1))[:, :, part]
+    return place, (x.flip(1) if mirror else x).unflatten(0, (-1, folds))
 
 
 def merge(
     o: Tensor, l: Tensor, tile: Tile, o_tile: Tensor, l_tile: Tensor
 ) -> None:
     """Add a tile's output to the rows it belongs to, in place. o: [B, T, H, h], l: [B, H, T]."""
-    where, folds, part, mirror = side(tile, 0)
-    l_BTH = l_tile.transpose(1, 2)
-    if mirror:
-        o_tile = o_tile.flip(1)
-        l_BTH = l_BTH.flip(1)
-    old_o = o[:, slice(*where)]
-    old_l = l.transpose(1, 2)[:, slice(*where)]
-    if folds > 1:
-        old_o, old_l = (
-            in_folds(x, 1, folds)[:, :, part] for x in (old_o, old_l)
-        )
-        o_tile, l_BTH = (
-            in_folds(x, 0, len(x) // folds) for x in (o_tile, l_BTH)
-        )
-    else:
-        old_o = old_o[:, part]
-        old_l = old_l[:, part]
-    new_l = torch.logaddexp(old_l, l_BTH)
+    queries = side(tile, 0)
+    old_o, o_tile = _uncut(o, o_tile, *queries)
+    old_l, l_tile = _uncut(l.transpose(1, 2), l_tile.transpose(1, 2), *queries)
+    new_l = torch.logaddexp(old_l, l_tile)
     old_o.mul_((old_l - new_l).exp()[..., None]).add_(
-        o_tile * (l_BTH - new_l).exp()[..., None]
+        o_tile * (l_tile - new_l).exp()[..., None]
     )
     old_l.copy_(new_l)
 

@@ -71,9 +71,7 @@ class Balance:
         """
         B, E = len(choice), logit_NE.shape[1]
         with torch.no_grad():
-            load_BE = torch.zeros(
-                B, E, dtype=torch.int64, device=choice.device
-            ).scatter_add_(1, choice, torch.ones_like(choice))
+            load_BE = loads(choice, E)
             f_BE = load_BE.float()
             for group in self.sequence:
                 dist.all_reduce(f_BE, group=group)
@@ -105,6 +103,16 @@ class Balance:
         for moe, move_E in zip(layers, move_LE, strict=True):
             assert moe.favour_E is not None
             moe.favour_E += move_E
+
+
+def loads(choice: Tensor, experts: int) -> Tensor:
+    """How often each expert was chosen in the last dim, [..., E] (`bincount`, which GPUs are waited
+    for in).
+    """
+    none = torch.zeros(
+        *choice.shape[:-1], experts, dtype=torch.int64, device=choice.device
+    )
+    return none.scatter_add_(-1, choice, torch.ones_like(choice))
 
 
 class Pressed(torch.autograd.Function):

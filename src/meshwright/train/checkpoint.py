@@ -38,7 +38,7 @@ from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters_of_stages
 from .loop import Trainer
-from .moe import MixtureOfExperts
+from .model import Decoder
 from .optimizer import count
 from .storage import (
     Damaged,
@@ -75,18 +75,25 @@ def state(trainer: Trainer) -> dict[str, Tensor]:
     """
     tensors: dict[str, Tensor] = {}
     for stage in trainer.stages.values():
-        for name, p in parameters_of_stages(stage, stage.m):
-            tensors[f"weights/{name}"] = p.detach()
-            tensors |= {
-                f"{kind}/{name}": x
-                for kind, x in trainer.state(p).items()
-                if isinstance(x, Tensor) and x.shape == p.shape
-            }
+        tensors |= state_of(trainer, stage)
+    return tensors
+
+
+def state_of(trainer: Trainer, stage: Decoder) -> dict[str, Tensor]:
+    """The part of one stage. Where a rank has the first and the last stage of a model with tied
+    embeddings, both have the one matrix, under one name.
+    """
+    tensors: dict[str, Tensor] = {
+        f"{FAVOUR}/layers.{number}": mixture.favour_E
+        for number, mixture in stage.mixtures.items()
+        if mixture.favour_E is not None
+    }
+    for name, p in parameters_of_stages(stage, stage.m):
+        tensors[f"weights/{name}"] = p.detach()
         tensors |= {
-            f"{FAVOUR}/layers.{number}": block.ffn.favour_E
-            for number, block in stage.layers.items()
-            if isinstance(block.ffn, MixtureOfExperts)
-            and block.ffn.favour_E is not None
+            f"{kind}/{name}": x
+            for kind, x in trainer.state(p).items()
+            if isinstance(x, Tensor) and x.shape == p.shape
         }
     return tensors
 
@@ -332,11 +339,12 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     before anything changes; then each reads the rows that it needs. Raises Damaged on all of them.
     """
     index, reader = examined(trainer, path, changed)
-    wanted = state(trainer)
-    for name in set(wanted) - set(reader.shapes):
-        if name.startswith(FAVOUR):  # the run balances from here on
-            wanted.pop(name)
-    reader.fill(wanted)
+    for stage in trainer.stages.values():
+        wanted = state_of(trainer, stage)
+        for name in set(wanted) - set(reader.shapes):
+            if name.startswith(FAVOUR):  # the run balances from here on
+                wanted.pop(name)
+        reader.fill(wanted)
     trainer.scaler.load(index["scaler"])
     for p in trainer.parameters().values():
         count(trainer.state(p), index["step"] - trainer.scaler.skipped)

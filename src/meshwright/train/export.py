@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,14 @@ from ..describe.model import Model
 from ..describe.read import read
 from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
-from ..formats.hf_weights import TensorPlace, weight_place, weight_tables
 from . import checkpoint
-from .initial import parameters_of_stages
-from .model import Decoder
 from .storage import Reader, read_index, verify
-from .weights import INDEX, ONE, weight_rows
+from .weights import INDEX, ONE, Parts, file_shape, tensors
 
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
 NUMBERS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 """Of the files; bf16 is the nearest to what was trained, ties to even."""
-Parts = list[tuple[str, TensorPlace, list[int], int]]
-"""Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the
-order of the parts.
-"""
 
 
 def export_checkpoint(
@@ -89,7 +81,7 @@ def export_checkpoint(
         made = {n: x.to(dtype) for n, x in _gather(reader, shard).items()}
         save_file(made, to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
-    total = dtype.itemsize * sum(map(size, every.values()))
+    total = dtype.itemsize * sum(map(elements, every.values()))
     if len(shards) > 1:
         text = json.dumps(
             {
@@ -135,50 +127,22 @@ def newest(source: Path) -> Path:
     return steps[-1]
 
 
-def tensors(m: Model, family: str) -> dict[str, Parts]:
-    """Name of each tensor of the files -> what it is made of."""
-    with torch.device("meta"):
-        whole = Decoder(m, range(m.layers), 1)
-    by_name: dict[str, Parts] = {}
-    for name, p in parameters_of_stages(whole, m):
-        where = weight_place(weight_tables()[family], name)
-        if where is None:
-            raise BadInput(f"{family} has no place for {name}")
-        length = weight_rows(name, p, m)
-        for e in range(length if where.each else 1):
-            by_name.setdefault(where.named(e), []).append(
-                (
-                    name,
-                    replace(where, part=e) if where.each else where,
-                    list(p.shape),
-                    length,
-                )
-            )
-    return {
-        name: sorted(parts, key=lambda part: part[1].part)
-        for name, parts in by_name.items()
-    }
-
-
-def size(parts: Parts) -> int:
-    """Elements of a tensor."""
-    return sum(
-        (1 if where.each else count) * math.prod(shape[1:])
-        for _, where, shape, count in parts
-    )
-
-
 def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:
     """The tensors in their order, as many to a file as fit. largest: elements of a file."""
     shard: dict[str, Parts] = {}
     filled = 0
     for name, parts in every.items():
-        if shard and filled + size(parts) > largest:
+        if shard and filled + elements(parts) > largest:
             yield shard
             shard, filled = {}, 0
         shard[name] = parts
-        filled += size(parts)
+        filled += elements(parts)
     yield shard
+
+
+def elements(parts: Parts) -> int:
+    """Of a tensor."""
+    return math.prod(file_shape(parts))
 
 
 def _gather(reader: Reader, shard: dict[str, Parts]) -> dict[str, Tensor]:

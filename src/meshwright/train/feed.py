@@ -19,6 +19,8 @@ from ..program.tiles import Documents
 from . import data, registry, texts
 from .attempt import RunPlan
 from .data import (
+    Blend,
+    File,
     HeldOut,
     Source,
     Synthetic,
@@ -39,6 +41,11 @@ def source(job: Job, settings: Settings) -> Source:
         return own(job, settings, "data")
     if settings.data == "synthetic":
         return Synthetic(job.model.vocab, job.T, settings.seed)
+    return token_files(job, settings)
+
+
+def token_files(job: Job, settings: Settings) -> File | Blend:
+    """The samples of the run's token files, those for evaluation held out."""
     return opened(
         tokens(settings),
         vocab=job.model.vocab,
@@ -83,21 +90,11 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
         return HeldOut(opened(s.eval_data, m.vocab, job.T, s.seed))
     if s.data == "synthetic":
         return Synthetic(m.vocab, job.T, s.seed + 1)
-    return HeldOut(
-        opened(
-            tokens(s),
-            vocab=m.vocab,
-            seq=job.T,
-            seed=s.seed,
-            held_out=held_out(job, s),
-        )
-    )
+    return HeldOut(token_files(job, s))
 
 
-def batches(
-    plan: RunPlan, trainer: Trainer, first: int
-) -> Iterator[tuple[int, Batch]]:
-    """(step, batch) of this rank, from step `first` on."""
+def batches(plan: RunPlan, trainer: Trainer, first: int) -> Iterator[Batch]:
+    """This rank's batch of each step, from step `first` on."""
     job = plan.job
     s = plan.settings
     samples = source(job, s)
@@ -105,7 +102,7 @@ def batches(
     done = samples_before(job, s, first)
     for step in range(first, s.steps):
         size = batch_of(job, s, step)
-        yield step, batch(trainer, samples, first=done, size=size, ends=ends)
+        yield batch(trainer, samples, first=done, size=size, ends=ends)
         done += size
 
 

@@ -20,7 +20,6 @@ from .export import newest
 from .initial import parameters_of_stages
 from .loop import decoder as decoder_of
 from .model import Decoder
-from .moe import MixtureOfExperts
 from .storage import Reader, read_index, verify
 from .texts import encoder, token_decoder
 
@@ -111,11 +110,11 @@ def loaded(
         f"weights/{name}": p.detach()
         for name, p in parameters_of_stages(made, model)
     }
-    for number, block in made.layers.items():
+    for number, mixture in made.mixtures.items():
         name = f"{FAVOUR}/layers.{number}"
-        if name in reader.shapes and isinstance(block.ffn, MixtureOfExperts):
-            block.ffn.favour_E = torch.empty(block.ffn.experts.count)
-            wanted[name] = block.ffn.favour_E
+        if name in reader.shapes:
+            mixture.favour_E = torch.empty(mixture.experts.count)
+            wanted[name] = mixture.favour_E
     reader.fill(wanted)
     return made
 

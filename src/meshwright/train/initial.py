@@ -145,8 +145,8 @@ def initialise(stage: nn.Module, m: Model, seed: int) -> None:
         )
 
 
-Prints = dict[tuple[Any, ...], int]
-"""(name of a parameter, the part of it) -> sum of its bits (`digest`)."""
+Prints = list[tuple[tuple[Any, ...], int]]
+"""((name of a parameter, the part of it), sum of its bits (`digest`)) of each."""
 INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 AT_ONCE = 2**24
 """Elements: 128 MiB of factors."""
@@ -162,15 +162,14 @@ class ReplicasDiffer(MeshwrightError):
 
 def prints(stages: dict[int, Decoder]) -> Prints:
     """The sums of this rank's weights, made where they are; one copy brings them to the host."""
-    sums: dict[tuple[Any, ...], Tensor] = {}
+    sums: list[tuple[tuple[Any, ...], Tensor]] = []
     for number, stage in stages.items():
         for name, p in parameters_of_stages(stage, stage.m):
             part = tuple((s.start, s.stop) for s in region(p))
-            sums[(name, part, number if name != "embedding.weight" else 0)] = (
-                digest(local(p))
-            )
-    values = torch.stack([*sums.values()]).tolist() if sums else []
-    return dict(zip(sums, values, strict=True))
+            key = name, part, number if name != "embedding.weight" else 0
+            sums.append((key, digest(local(p))))
+    values = torch.stack([x for _, x in sums]).tolist() if sums else []
+    return [(key, value) for (key, _), value in zip_(sums, values)]
 
 
 @torch.no_grad()
@@ -198,7 +197,7 @@ def check_replicas(stages: dict[int, Decoder], step: int) -> int:
     seen: dict[tuple[Any, ...], tuple[int, int]] = {}
     shared = set()
     for rank, prints_of in enumerate(every):
-        for key, value in prints_of.items():
+        for key, value in prints_of:
             first, expected = seen.setdefault(key, (rank, value))
             if value != expected:
                 raise ReplicasDiffer(

@@ -372,28 +372,21 @@ def same_bits() -> None:
 
 
 @contextmanager
-def collected() -> Iterator[Collector]:
+def collected() -> Iterator[None]:
     """A context in which Python collects garbage only when it is asked to."""
     on = gc.isenabled()
     gc.collect()
     gc.freeze()  # what is there now stays
     gc.disable()
     try:
-        yield Collector()
+        yield
     finally:
         gc.unfreeze()
         if on:
             gc.enable()
 
 
-class Collector:
-    """Counts steps."""
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-    def step(self) -> None:
-        """One more is done."""
-        self.steps += 1
-        if self.steps % EVERY == 0:
-            gc.collect(GENERATION)
+def collect(done: int) -> None:
+    """After so many steps of a run: where it is the turn of garbage."""
+    if done % EVERY == 0:
+        gc.collect(GENERATION)

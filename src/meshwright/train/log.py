@@ -8,14 +8,13 @@ import errno
 import json
 import math
 import os
-import resource
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 import torch.distributed as dist
@@ -26,6 +25,7 @@ from ..units import show
 from . import attempt, registry
 from .checkpoint import PART, SaveFailed
 from .data import batch_of
+from .record import peak_bytes
 
 if TYPE_CHECKING:
     from .attempt import RunPlan
@@ -33,8 +33,6 @@ from pathlib import Path
 
 from ..errors import BadInput
 
-T = TypeVar("T")
-KIB = 1024
 TELL_S = 5.0
 """Seconds between lines of progress."""
 
@@ -73,13 +71,8 @@ class Usage:
         now = time.process_time()
         cpu_s, self.spent = self.spent + now - self.since, 0.0
         self.since = now
-        peak = (
-            torch.cuda.max_memory_allocated()
-            if self.device.type == "cuda"
-            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
-        )
         bytes_of_ranks = [0.0] * dist.get_world_size()
-        bytes_of_ranks[dist.get_rank()] = float(peak)
+        bytes_of_ranks[dist.get_rank()] = float(peak_bytes(self.device))
         return [cpu_s, float(self.stop.asked), *bytes_of_ranks]
 
 
@@ -107,15 +100,6 @@ class Spans:
         began = time.perf_counter()
         yield
         self.seconds[kind] += time.perf_counter() - began
-
-    def of(self, kind: str, source: Iterator[T]) -> Iterator[T]:
-        """What a source gives; the time it takes is of this kind."""
-        while True:
-            with self.span(kind):
-                item = next(source, None)
-            if item is None:
-                return
-            yield item
 
     def taken(self) -> dict[str, float]:
         """Seconds since the last call, whole and by kind."""

@@ -339,10 +339,9 @@ class Trainer:
     def expert_layers(self) -> list[MixtureOfExperts]:
         """The layers with experts."""
         return [
-            block.ffn
+            mixture
             for stage in self.stages.values()
-            for block in stage.blocks
-            if isinstance(block.ffn, MixtureOfExperts)
+            for mixture in stage.mixtures.values()
         ]
 
     def parameters(self) -> dict[str, nn.Parameter]:

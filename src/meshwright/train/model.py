@@ -219,13 +219,18 @@ class Decoder(nn.Module):
         return list(self.layers.values())  # type: ignore[arg-type]
 
     @property
+    def mixtures(self) -> dict[str, MixtureOfExperts]:
+        """Number of a layer -> its mixture of experts, where it has one."""
+        return {
+            number: block.ffn
+            for number, block in self.layers.items()
+            if isinstance(block.ffn, MixtureOfExperts)
+        }
+
+    @property
     def experts(self) -> list[Experts]:
         """The routed experts of the layers that have them."""
-        return [
-            block.ffn.experts
-            for block in self.blocks
-            if isinstance(block.ffn, MixtureOfExperts)
-        ]
+        return [mixture.experts for mixture in self.mixtures.values()]
 
     def compile_blocks(self) -> None:
         """Compile what each layer computes and recomputes; what is hooked to a layer from outside

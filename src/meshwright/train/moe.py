@@ -23,7 +23,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as fn
 
 from ..describe.model import Model
-from .balance import Balance
+from .balance import Balance, loads
 
 ACTIVATIONS = {
     "silu": fn.silu,
@@ -160,7 +160,7 @@ class Experts(nn.Module):
         choice_M = choice_Nk.flatten()
         k = choice_Nk.shape[1]
         order_M = choice_M.argsort(stable=True)
-        sent_E = expert_counts(choice_M, self.count)
+        sent_E = loads(choice_M, self.count)
         # rows have no name here: they are let go when they are sent
         y_MD = (
             self.compute(x_ND[order_M // k], ExpertRows(sent_E))
@@ -266,12 +266,6 @@ def exchanged(
     y_MD = y_MD[inverse(order_M)]
     back_MD: Tensor = all_to_all_single_autograd(y_MD, sent, got, group)
     return back_MD
-
-
-def expert_counts(choice_M: Tensor, experts: int) -> Tensor:
-    """How often each expert was chosen (`bincount`, which GPUs are waited for in)."""
-    none = torch.zeros(experts, dtype=torch.int64, device=choice_M.device)
-    return none.scatter_add_(0, choice_M, torch.ones_like(choice_M))
 
 
 def inverse(order: Tensor) -> Tensor:

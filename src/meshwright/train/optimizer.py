@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import _init_optim_state
 from torch.distributed.tensor import DTensor
 
 from ..describe.training import Settings
@@ -69,26 +70,17 @@ def optimizer(
 def ready(optimizer: torch.optim.Optimizer) -> None:
     """Let PyTorch make the state of every parameter, as zeros, unless the optimizer has run.
 
-    As torch.distributed.checkpoint does it: a step over gradients of zero, at a learning rate of
-    zero, changes no weight. What device and dtype a state has (that of `step` depends on `fused`)
-    is then never ours to know. Gradients that were there are zeroed.
+    A step over gradients of zero, at a learning rate of zero, changes no weight. What device and
+    dtype a state has (that of `step` depends on `fused`) is then never ours to know. PyTorch makes
+    that step only where no gradient is, so those that were there are given up.
     """
     if optimizer.state:
         return
-    every = [p for group in optimizer.param_groups for p in group["params"]]
-    missing = [p for p in every if p.grad is None]
-    for p in every:
-        p.grad = torch.zeros_like(p) if p.grad is None else p.grad.zero_()
-    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.zero_grad()
+    _init_optim_state(optimizer)
     for group in optimizer.param_groups:
-        group["lr"] = 0.0
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    for p in missing:
-        p.grad = None
-    for p in every:
-        count(optimizer.state[p], 0)
+        for p in group["params"]:
+            count(optimizer.state[p], 0)
 
 
 def count(state: dict[str, Any], steps: int) -> None:

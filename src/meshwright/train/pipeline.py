@@ -33,8 +33,7 @@ from torch.distributed.pipelining.schedules import (
 
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.stages import stage_count as stage_count
-from ..layout.stages import stage_numbers as stage_numbers
+from ..layout.stages import stage_count
 from ..program.messages import reduced_at_once
 from ..schedule import get as schedule_named
 from .loss import Columns, loss
@@ -134,11 +133,15 @@ class Pipeline:
     def schedule(self, microbatches: int) -> Any:
         """PyTorch's schedule over the stages of this rank."""
         stages = [
-            LateBufferStage(stage, number, self.layout, self.group)
+            LateBufferStage(
+                stage,
+                number,
+                layout=self.layout,
+                group=self.group,
+                recorder=self.recorder,
+            )
             for number, stage in self.stages.items()
         ]
-        for stage in stages:
-            self.recorder.watch(stage)
         order = schedule_named(self.layout.schedule)
         schedule_class: Any = get_schedule_class(str(order.torch_name))
         single = issubclass(schedule_class, PipelineScheduleSingle)
@@ -182,10 +185,17 @@ def ends(stage: Decoder, layout: Layout) -> tuple[Tensor, Tensor]:
 
 
 class LateBufferStage(PipelineStage):
-    """A `PipelineStage` that makes its receive buffers as late as it can."""
+    """A `PipelineStage` that makes its receive buffers as late as it can. What PyTorch's schedules
+    call for an action of the pipeline is a part of the record.
+    """
 
     def __init__(
-        self, stage: Decoder, number: int, layout: Layout, group: ProcessGroup
+        self,
+        stage: Decoder,
+        number: int,
+        layout: Layout,
+        group: ProcessGroup,
+        recorder: Recorder,
     ) -> None:
         """group: the ranks of the pp axis."""
         super().__init__(
@@ -196,7 +206,7 @@ class LateBufferStage(PipelineStage):
             *ends(stage, layout),
             group=group,
         )
-        self.sequences = int(layout.microbatch)
+        self.sequences, self.recorder = int(layout.microbatch), recorder
         self.sharded = reduced_at_once(layout)
         """ZeRO 2 and 3: gradients are reduced after each microbatch, and kept as shards."""
 
@@ -210,11 +220,25 @@ class LateBufferStage(PipelineStage):
         """One microbatch backward. Schedules keep every loss to the end of the step, and its graph
         would keep what the stage was sent.
         """
-        super().backward_one_chunk(
-            bwd_chunk_id, loss, full_backward, last_backward
-        )
-        if loss is not None and full_backward:
-            loss.detach_()
+        kind = "B" if full_backward else "I"
+        with self.recorder.part(kind, self.stage_index, bwd_chunk_id):
+            super().backward_one_chunk(
+                bwd_chunk_id, loss, full_backward, last_backward
+            )
+            if loss is not None and full_backward:
+                loss.detach_()
+
+    def backward_weight_one_chunk(
+        self, bwd_chunk_id: int, last_backward: bool = False
+    ) -> None:
+        """The half of a microbatch's backward pass that makes the gradients of weights."""
+        with self.recorder.part("W", self.stage_index, bwd_chunk_id):
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+
+    def perform_reduce_grad(self, grad_scale_factor: int) -> None:
+        """Gradients over the replicas, where a schedule asks for it."""
+        with self.recorder.part("reduce", self.stage_index):
+            super().perform_reduce_grad(grad_scale_factor)
 
     def backward_maybe_with_nosync(
         self,
@@ -250,8 +274,9 @@ class LateBufferStage(PipelineStage):
     ) -> Any:
         """One microbatch forward; the module is told which sequences of the step they are."""
         module: Any = self.submod
-        module.begin(fwd_chunk_id * self.sequences, self.sequences)
-        return super().forward_one_chunk(fwd_chunk_id, *args, **options)
+        with self.recorder.part("F", self.stage_index, fwd_chunk_id):
+            module.begin(fwd_chunk_id * self.sequences, self.sequences)
+            return super().forward_one_chunk(fwd_chunk_id, *args, **options)
 
     def _setup_forward_recv_info(
         self, num_microbatches: int, has_backward: bool

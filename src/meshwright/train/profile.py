@@ -9,16 +9,21 @@ profiled step takes longer than others, so no recorded step is profiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch.distributed import Work
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed._tools.fake_collectives import CollectiveOp
+from torch.distributed._tools.fake_collectives import (
+    CollectiveOp,
+    functional_collectives,
+    non_functional_collectives,
+)
 from torch.distributed.pipelining import schedules
 from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile, record_function
@@ -58,9 +63,9 @@ class WaitRanges(TrafficCounter):
             with record_function(f"wait {axis}") if axis else nullcontext():
                 return op(*args, **(kwargs or {}))
         out = op(*args, **(kwargs or {}))
-        if op.namespace == "c10d" and op._opname in (*COLLECTIVES, "recv_"):
+        if op in non_functional_collectives:
             self.axis = self.of(op, args)
-        elif op.namespace == "_c10d_functional" and op._opname in FUNCTIONAL:
+        elif op in functional_collectives:
             for tensor in out if isinstance(out, (list, tuple)) else [out]:
                 self.made[tensor.data_ptr()] = self.of(op, args)
         return out
@@ -73,16 +78,25 @@ class WaitRanges(TrafficCounter):
     def __enter__(self) -> WaitRanges:
         """From now on waits are ranges."""
         super().__enter__()  # type: ignore[no-untyped-call]
-        self.stack.enter_context(
-            replaced(Work, "wait", self.named(lambda: self.axis))
-        )
-        self.stack.enter_context(
-            replaced(
-                schedules,
-                "_wait_batch_p2p",
-                self.named(lambda: "pp", inside=True),
-            )
-        )
+        p2p = schedules._wait_batch_p2p
+
+        def wait(work: Work, *timeout: Any) -> Any:
+            with record_function(f"wait {self.axis}"):
+                return PLAIN_WAIT(work, *timeout)
+
+        def wait_pp(works: list[Work]) -> None:
+            with (
+                record_function("wait pp"),
+                # waits within it are its own, and no ranges
+                mock.patch.object(Work, "wait", PLAIN_WAIT),
+            ):
+                p2p(works)
+
+        for patch in (
+            mock.patch.object(Work, "wait", wait),
+            mock.patch.object(schedules, "_wait_batch_p2p", wait_pp),
+        ):
+            self.stack.enter_context(patch)
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -90,58 +104,8 @@ class WaitRanges(TrafficCounter):
         self.stack.close()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
 
-    def named(
-        self, axis: Callable[[], str], inside: bool = False
-    ) -> Callable[..., Any]:
-        """What makes a range of a function. inside: waits within it are its own, and no ranges."""
-
-        def around(function: Callable[..., Any]) -> Callable[..., Any]:
-            def run(*args: Any, **options: Any) -> Any:
-                with ExitStack() as stack:
-                    stack.enter_context(record_function(f"wait {axis()}"))
-                    if inside:
-                        stack.enter_context(
-                            replaced(Work, "wait", lambda ranged: PLAIN_WAIT)
-                        )
-                    return function(*args, **options)
-
-            return run
-
-        return around
-
 
 PLAIN_WAIT = Work.wait
-COLLECTIVES = {
-    "allreduce_",
-    "allgather_",
-    "_allgather_base_",
-    "reduce_scatter_",
-    "_reduce_scatter_base_",
-    "alltoall_",
-    "alltoall_base_",
-    "broadcast_",
-}
-FUNCTIONAL = {
-    "all_reduce",
-    "all_reduce_",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-    "all_to_all_single",
-    "broadcast",
-}
-
-
-@contextmanager
-def replaced(
-    owner: Any, name: str, by: Callable[[Any], Any]
-) -> Iterator[None]:
-    """A function of a class or module is `by(itself)` for a while."""
-    before = getattr(owner, name)
-    setattr(owner, name, by(before))
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 class ProfiledSteps:

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.pipelining import PipelineStage
 from torch.profiler import record_function
 
 from ..formats.run_folder import RECORD, SCHEMA, rank_file
@@ -133,34 +132,6 @@ class Recorder:
 
         return timed
 
-    def watch(self, stage: PipelineStage) -> None:
-        """Make the passes of a stage parts: PyTorch's schedules call these methods, one for each
-        action.
-        """
-        number = stage.stage_index
-        chosen = stage
-
-        def timed(name: str, kind: Callable[[dict[str, Any]], str]) -> None:
-            method = getattr(chosen, name)
-
-            def run(chunk: int, *args: Any, **options: Any) -> Any:
-                with self.part(
-                    kind(options),
-                    number,
-                    chunk if name != "perform_reduce_grad" else -1,
-                ):
-                    return method(chunk, *args, **options)
-
-            setattr(chosen, name, run)
-
-        timed("forward_one_chunk", lambda options: "F")
-        timed(
-            "backward_one_chunk",
-            lambda options: "B" if options.get("full_backward", True) else "I",
-        )
-        timed("backward_weight_one_chunk", lambda options: "W")
-        timed("perform_reduce_grad", lambda options: "reduce")
-
 
 class Recording:
     """Which steps of a run are recorded, and the file they go to."""
@@ -211,23 +182,10 @@ class Recording:
         for old in mine:
             old.unlink(missing_ok=True)
 
-    def data(self, batches: Iterator[T]) -> Iterator[T]:
-        """The batches, with the time each takes to come. A record is written when the next batch is
-        asked for, when no clock runs.
-        """
-        step = self.first
-        try:
-            while True:
-                self.recorder.on = self.recorded(step)
-                with self.recorder.part("data"):
-                    batch = next(batches, None)
-                if batch is None:
-                    return
-                step = batch[0] + 1  # type: ignore[index]
-                yield batch
-                self.flush()
-        finally:
-            self.flush()
+    def data(self, step: int) -> AbstractContextManager[Any]:
+        """A context in which the batch of a step comes."""
+        self.recorder.on = self.recorded(step)
+        return self.recorder.part("data")
 
     def recorded(self, step: int) -> bool:
         """Is this step among those recorded?"""
@@ -250,7 +208,7 @@ class Recording:
         self.recorder.on = False
 
     def flush(self) -> None:
-        """Write the record of the last step, if there is one."""
+        """Write the record of the last step, if there is one, when no clock runs."""
         if self.done is None:
             return
         (step, zero, end, process_s), self.done = self.done, None
@@ -284,9 +242,7 @@ class Recording:
             "optimizer": sizes(
                 [state for state in states if isinstance(state, Tensor)]
             ),
-            "peak": torch.cuda.max_memory_allocated()
-            if self.recorder.cuda
-            else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB,
+            "peak": peak_bytes(self.trainer.device),
         }
 
     def write(self, row: dict[str, Any], first: bool) -> None:
@@ -314,6 +270,13 @@ class Recording:
             "device": self.trainer.device.type,
             "threads": torch.get_num_threads(),
         }
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory of this rank so far: allocated on its GPU, or resident."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
 
 
 def sizes(tensors: list[Tensor]) -> int:

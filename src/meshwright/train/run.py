@@ -148,37 +148,27 @@ def launched(
     count = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     predicted = _demand(job, settings, int(os.environ["WORLD_SIZE"]))
     plans: list[RunPlan] = []
-    refused: list[str] = []
+    refused: list[MeshwrightError] = []
 
     def owning(device: torch.device) -> None:
         with ExitStack() as stack:
-            plan: RunPlan | None = None
-            words: list[Any] = [None, None]
-            try:
-                if dist.get_rank() == 0:
-                    stack.enter_context(Lock(Path(settings.output), count))
-                    plan = _prepare(
-                        job,
-                        settings,
-                        predicted,
-                        resume=resume or count > 0,
-                        allowed=allowed,
-                    )
-                    words = [None, plan.resume and plan.resume.name]
-            except MeshwrightError as error:
-                words = [str(error), None]
-            dist.broadcast_object_list(words, src=0)
-            if words[0]:
-                # raised when the group has ended in order: a rank that leaves alone aborts others
-                refused.append(words[0])
-                return
-            newest = Path(settings.output) / words[1] if words[1] else None
-            plans.append(
-                plan
-                or RunPlan(
-                    job, settings, predicted, resume=newest, allowed=allowed
+
+            def prepared() -> RunPlan:
+                stack.enter_context(Lock(Path(settings.output), count))
+                return _prepare(
+                    job,
+                    settings=settings,
+                    predicted=predicted,
+                    resume=resume or count > 0,
+                    allowed=allowed,
                 )
-            )
+
+            try:
+                plans.append(checkpoint.from_first(prepared))
+            except MeshwrightError as error:
+                # raised when the group has ended in order: a rank that leaves alone aborts others
+                refused.append(error)
+                return
             if not plans[0].finished:
                 work(plans[0], device)
             dist.barrier()  # the folder is ours until the last rank is done with it
@@ -191,7 +181,7 @@ def launched(
         timeout_s=s.timeout,
     )
     if refused:
-        raise BadInput(refused[0])
+        raise refused[0]
     if os.environ["RANK"] != "0":
         return None
     if not plans[0].finished:

@@ -32,7 +32,7 @@ from .feed import (
     prefetched,
 )
 from .initial import check_replicas
-from .launch import collected, same_bits
+from .launch import collect, collected, same_bits
 from .log import RunLog, Spans, Stop, Usage, of_all
 from .loop import Result, Trainer
 from .model import Decoder
@@ -95,12 +95,15 @@ class Session:
     def run(self) -> None:
         """Make all steps that are left, unless the run is asked to end."""
         source = prefetched(batches(self.plan, self.trainer, self.first))
-        timed = self.spans.of("data_s", source)
-        with collected() as garbage:
-            for step, given in self.recording.data(timed):
-                if self.step(step, given):
+        with collected():
+            for step in range(self.first, self.plan.settings.steps):
+                with self.spans.span("data_s"), self.recording.data(step):
+                    given = next(source)
+                last = self.step(step, given)
+                self.recording.flush()
+                if last:
                     break
-                garbage.step()
+                collect(step + 1)
         watchdog.beat("last checkpoint")
         self.saver.wait()
         self.log.close()

@@ -340,15 +340,9 @@ def verify(
         )
     for name in sorted(index["files"])[share::shares]:
         about = index["files"][name]
-        digest = hashlib.sha256()
-        size = 0
         try:
-            size_of(folder / name)
-            with (folder / name).open("rb") as file:
-                while block := file.read(BLOCK):
-                    watchdog.beat(f"checking {name} of {folder.name}")
-                    digest.update(block)
-                    size += len(block)
+            size = size_of(folder / name)
+            digest = sha256(folder / name, f"checking {name} of {folder.name}")
         except OSError:
             raise Damaged(
                 f"checkpoint {folder} is damaged: {name} is missing or not a plain file"
@@ -358,7 +352,17 @@ def verify(
                 f"checkpoint {folder} is damaged: {name} has {size} bytes instead of"
                 f" {about['bytes']}"
             )
-        if digest.hexdigest() != about["sha256"]:
+        if digest != about["sha256"]:
             raise Damaged(
                 f"checkpoint {folder} is damaged: the contents of {name} were changed"
             )
+
+
+def sha256(path: Path, words: str) -> str:
+    """Of a whole file. words: what the watchdog hears as it is read."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            watchdog.beat(words)
+            digest.update(block)
+    return digest.hexdigest()

@@ -8,7 +8,7 @@ Each rank reads the bytes of its own slices and no others. Which tensor is which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +146,7 @@ def check(folder: Path, m: Model) -> WeightFolder:
         _tensors(folder, weight_tables()[str(kind)]),
         weight_tables()[str(kind)],
     )
-    _compare(folder, weights, m)
+    _compare(folder, weights, m, str(kind))
     return weights
 
 
@@ -185,29 +185,62 @@ def _tensors(folder: Path, table: Table) -> dict[str, Any]:
     }
 
 
-def _compare(folder: Path, weights: WeightFolder, m: Model) -> None:
+def _compare(
+    folder: Path, weights: WeightFolder, m: Model, family: str
+) -> None:
     """Every parameter is there in its shape and as a number, and nothing is left over."""
-    with torch.device("meta"):
-        whole = Decoder(m, range(m.layers), 1)
     left = {name for name in weights.tensors if not BUFFERS.fullmatch(name)}
     # a second copy of the embedding
     left -= {HEAD} if m.tied_embeddings else set()
-    seen = set()
-    for name, p in parameters_of_stages(whole, m):
-        where = weight_place(weights.table, name)
-        if where is None:
+    every = tensors(m, family)
+    for name, parts in every.items():
+        if name not in weights.tensors:
             raise BadInput(f"weights of {folder} have no {name}")
-        for theirs, want in in_files(
-            where, weight_rows(name, p, m), p
-        ).items():
-            if theirs not in weights.tensors:
-                raise BadInput(f"weights of {folder} have no {theirs}")
-            seen.add(theirs)
-            _right(folder, theirs, weights.tensors[theirs], want)
-    if extra := sorted(left - seen):
+        _right(folder, name, weights.tensors[name], file_shape(parts))
+    if extra := sorted(left - set(every)):
         raise BadInput(
             f"weights of {folder} hold {extra[0]}, which this model does not have"
         )
+
+
+Parts = list[tuple[str, TensorPlace, list[int], int]]
+"""Of one tensor of the files: (our name, where it stands, our shape, rows of it that count), in the
+order of the parts.
+"""
+
+
+def tensors(m: Model, family: str) -> dict[str, Parts]:
+    """Name of each tensor of the files of a family -> what it is made of."""
+    with torch.device("meta"):
+        whole = Decoder(m, range(m.layers), 1)
+    by_name: dict[str, Parts] = {}
+    for name, p in parameters_of_stages(whole, m):
+        where = weight_place(weight_tables()[family], name)
+        if where is None:
+            raise BadInput(f"{family} has no place for {name}")
+        length = weight_rows(name, p, m)
+        for e in range(length if where.each else 1):
+            by_name.setdefault(where.named(e), []).append(
+                (
+                    name,
+                    replace(where, part=e) if where.each else where,
+                    list(p.shape),
+                    length,
+                )
+            )
+    return {
+        name: sorted(parts, key=lambda part: part[1].part)
+        for name, parts in by_name.items()
+    }
+
+
+def file_shape(parts: Parts) -> list[int]:
+    """Shape of a tensor of the files: one expert's, or the parts one after the other."""
+    _, where, shape, rows = parts[0]
+    if where.each:
+        return shape[1:]
+    whole = [rows * where.parts, *shape[1:]]
+    return whole[::-1] if where.transposed else whole
 
 
 def weight_rows(name: str, p: Tensor, m: Model) -> int:
@@ -228,16 +261,6 @@ def _right(folder: Path, name: str, tensor: Any, want: list[int]) -> None:
         raise BadInput(
             f"weights of {folder}: {name} has shape {shape}, but the model needs {want}"
         )
-
-
-def in_files(
-    where: TensorPlace, length: int, p: Tensor
-) -> dict[str, list[int]]:
-    """Names and shapes of the files' tensors that hold a parameter of `length` rows."""
-    if where.each:
-        return {where.named(e): list(p.shape[1:]) for e in range(length)}
-    shape = [length * where.parts, *p.shape[1:]]
-    return {where.name: shape[::-1] if where.transposed else shape}
 
 
 @torch.no_grad()
