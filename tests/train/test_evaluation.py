@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +24,7 @@ from meshwright.compare import compare  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
-from meshwright.train import data, texts  # noqa: E402
+from meshwright.train import data, feed, texts  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
 from meshwright.train.log import clock  # noqa: E402
 from meshwright.train.loop import Trainer, rate  # noqa: E402
@@ -220,6 +221,18 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)
     with refusal("does not say which token ends a document"):
         data.end_of(str(tmp_path / "b"))
+    s = Settings(
+        documents=True,
+        data=str(tmp_path / "a"),
+        eval_data=str(tmp_path / "b"),
+    )
+    with refusal("b does not say which token ends a document"):
+        feed.end_token(s)
+    header = json.loads((tmp_path / "b.json").read_text())
+    (tmp_path / "b.json").write_text(json.dumps(header | {"end_id": 1}))
+    with refusal("b' ends documents by another token than data"):
+        feed.end_token(s)
+    assert feed.end_token(replace(s, eval_data=s.data)) == 0
 
 
 def test_clocks() -> None:

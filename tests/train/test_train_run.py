@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
+import torch.distributed as dist  # noqa: E402
 from small_runs import QUICKSTART, rows, small  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
@@ -26,6 +27,7 @@ from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.training import Settings, settings, train_table  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
+from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.run import metrics  # noqa: E402
 from refusals import refusal  # noqa: E402
@@ -79,6 +81,28 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: range) -> None:
         return sums
 
     monkeypatch.setattr(Trainer, "sums", spoilt)
+
+
+def test_a_weight_that_differs_between_ranks_ends_the_run(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one of two ranks, after step 2, of every second of which replicas are compared."""
+    made, done = Trainer.optimizer_step, [0]
+
+    def other(trainer: Trainer, *how: Any) -> None:
+        made(trainer, *how)
+        done[0] += 1
+        if done[0] == 2 and dist.get_rank() == 1:
+            local(next(iter(trainer.parameters().values()))).data[0] += 1
+
+    monkeypatch.setattr(Trainer, "optimizer_step", other)
+    job = small(check_every=2, save_every=1)
+    said = shell("train", job, "--zero 0", ends=3).err
+    assert (
+        "after step 2, ranks 0 and 1 hold different values of embedding.weight"
+        in said
+    )
+    assert not Path("run/step-00000002").exists()
 
 
 def test_a_loss_that_is_no_number_is_null(

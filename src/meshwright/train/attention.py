@@ -232,9 +232,14 @@ def _cut(
     mirror: bool,
 ) -> Tensor:
     """The part of a tensor that a tile takes, its folds as sequences of their own."""
-    x = x_BTHh[:, slice(*where)].unflatten(1, (folds, -1)).flatten(0, 1)
-    x = x[:, part]
+    x = in_folds(x_BTHh[:, slice(*where)], 1, folds).flatten(0, 1)[:, part]
     return x.flip(1) if mirror else x
+
+
+def in_folds(x: Tensor, dim: int, count: int) -> Tensor:
+    """A dim cut in `count` equal parts."""
+    shape = x.shape
+    return x.view(*shape[:dim], count, shape[dim] // count, *shape[dim + 1 :])
 
 
 def _uncut(
@@ -248,8 +253,8 @@ def _uncut(
     """The reverse of `_cut`: (where a tile's rows came from, a view of `total`; the rows), both
     [B, folds, rows, ...].
     """
-    place = total[:, slice(*where)].unflatten(1, (folds, -1))[:, :, part]
-    return place, (x.flip(1) if mirror else x).unflatten(0, (-1, folds))
+    place = in_folds(total[:, slice(*where)], 1, folds)[:, :, part]
+    return place, in_folds(x.flip(1) if mirror else x, 0, len(x) // folds)
 
 
 def merge(

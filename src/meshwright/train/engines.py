@@ -157,7 +157,7 @@ def drive(
     more: str = "",
 ) -> Driven:
     """Run a plan on an engine and compare it with its prediction. BadInput for what that engine
-    cannot run, EngineFailed where it fails or hangs.
+    cannot run, OtherEngineFailed where it fails or hangs.
 
     more: flags of the engine that stand behind all others, such as its data and tokenizer.
     """
@@ -284,8 +284,8 @@ def watch(
     kept: IO[bytes],
     timeout_s: float,
 ) -> None:
-    """Keep and show what an engine says until it ends; EngineFailed where it says nothing for too
-    long. Time is counted in looks, so a machine that slept accuses nobody.
+    """Keep and show what an engine says until it ends; OtherEngineFailed where it says nothing for
+    too long. Time is counted in looks, so a machine that slept accuses nobody.
     """
     silent_s = 0.0
     look_s = min(LOOK_S, timeout_s / 10)

@@ -139,11 +139,19 @@ def batch(
 
 
 def end_token(settings: Settings) -> int | None:
-    """The token after each document, where documents are kept apart."""
+    """The token after each document, where documents are kept apart; BadInput if those of
+    evaluations end otherwise.
+    """
     if not settings.documents:
         return None
     if settings.data == "synthetic":
         raise BadInput(
             "train.documents needs documents: data synthetic has none"
         )
-    return data.end_of(tokens(settings))
+    end = data.end_of(tokens(settings))
+    apart = settings.eval_data
+    if apart and not registry.is_own(apart) and data.end_of(apart) != end:
+        raise BadInput(
+            f"train.documents: eval_data {apart!r} ends documents by another token than data"
+        )
+    return end

@@ -184,8 +184,9 @@ class Recording:
 
     def data(self, step: int) -> AbstractContextManager[Any]:
         """A context in which the batch of a step comes."""
-        self.recorder.on = self.recorded(step)
-        return self.recorder.part("data")
+        recorder: Recorder = self.recorder
+        recorder.on = self.recorded(step)
+        return recorder.part("data")
 
     def recorded(self, step: int) -> bool:
         """Is this step among those recorded?"""

@@ -153,7 +153,7 @@ class Session:
             now,
         )
         if due(launch.done, s.check_every):
-            check_replicas(self.trainer.stages, launch.done - 1)
+            check_replicas(self.trainer.stages, launch.done)
         asked = spent["stop"] > 0
         if s.eval_every and (last or asked or due(launch.done, s.eval_every)):
             with self.spans.span("eval_s"):
