@@ -209,7 +209,7 @@ def test_a_long_order_is_replayed_where_it_repeats_and_said_where_it_does_not(
     repeated, long = (predict(on, layout) for layout in layouts)
     assert repeated.replayed and not long.replayed
     assert repeated.step_time_s == pytest.approx(whole[0].step_time_s)
-    monkeypatch.setattr(exact, "MOST_REPEATED", 45_000)
+    monkeypatch.setattr(exact, "MOST_ACTIONS", 30_000)
     bound = predict(on, layouts[0])
     assert not bound.replayed
     assert bound.step_time_s < whole[0].step_time_s * (1 - 1e-3)

@@ -12,7 +12,7 @@ import pytest
 
 from meshwright.prediction.recorded import Recorded, contributions
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.longest import longest
+from meshwright.schedule.longest import longest, longest_path
 from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.replay_program import replay_program
 from meshwright.schedule.replays import Paths, replayed
@@ -180,6 +180,26 @@ def test_fewer_microbatches_than_ranks_in_chunks(
                 way = p * (f + i) + w / v
                 assert law[short] == pytest.approx(way[short])
                 assert np.all(law >= way * (1 - 1e-9))
+
+
+@pytest.mark.parametrize("m", range(60, 65))
+def test_a_loop_over_several_ranks_passes_several_microbatches(m: int) -> None:
+    """1F1B whose sends wait: each fourth microbatch comes later by one time, not each. All that is
+    run, or multiplied, lies on the path as often as it is paid."""
+    kind, passes = get("1f1b"), np.tile([1.0, 1.1, 0.8], (5, 1))
+    sends = np.array([0.017, 0.161, 0.047, 0.177])
+    path = longest_path(kind, 5, m, 1, passes, sends)
+    stages = [tuple(map(float, row)) for row in passes]
+    hops = tuple(map(float, sends))
+    order, lies = kind.order(5, m, 1), kind.placement(5, 1)
+    exact = timeline_of_order(order, lies, stages, hops).makespan_s
+    assert path.seconds == pytest.approx(exact, rel=1e-12)
+    often, sent = path.often
+    paid = (often * passes).sum() + (sent * sends).sum()
+    assert paid == pytest.approx(exact, rel=1e-12)
+    long = longest_path(kind, 5, m + 4 * 10**6, 1, passes, sends)
+    more = longest_path(kind, 5, m + 4, 1, passes, sends).seconds - exact
+    assert long.seconds == pytest.approx(exact + more * 10**6, rel=1e-9)
 
 
 def test_many_microbatches_are_as_many_rounds_more() -> None:

@@ -5,14 +5,16 @@ An order is arranged by levels (`replay_program`), and a level is one operation 
 of the level) x (layouts that run this order). What is left out of a long order is run again on the
 ends of the groups before it. Where all actions of a group come later than those of the group before
 by one and the same time, so do those of every further group, because each is the maximum and the
-sum of the same terms, all shifted: then the rest is multiplied. Both are exact but for rounding
-(`SHIFTED`).
+sum of the same terms, all shifted: then the rest is multiplied. Where the longest loop of waits
+passes several microbatches (one over k ranks may pass k), it is the group so many before that all
+come later than. Both are exact but for rounding (`SHIFTED`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
@@ -121,12 +123,15 @@ class Replay:
         """The actions of some levels."""
         raise NotImplementedError
 
-    def seconds(self, actions: slice) -> Floats:
-        """When actions are done: a number, or one of each layout."""
+    def seconds(self, ends: Any) -> Floats:
+        """When actions with these ends are done: a number each, or one of each layout."""
         raise NotImplementedError
 
-    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
-        """Runs a group again, all of which comes so much later every time."""
+    def skip(
+        self, group: RepeatedGroup, times: int, earlier: Any, shift: Floats
+    ) -> None:
+        """Runs on so many times from a group with `earlier` ends to the last one, all of which
+        comes so much later every time."""
         raise NotImplementedError
 
     def ends(self, run: Run) -> Iterator[Any]:
@@ -148,17 +153,29 @@ class Replay:
         # about as many levels as a message takes from the first rank to the last and back
         levels = group.levels.stop - group.levels.start
         often = max(2 * len(self.program.ends) // levels, 1)
+        ends = [copy(end[group.previous]), copy(end[group.actions])]
         while again:
-            now = self.seconds(group.actions)
-            shift = now - self.seconds(group.previous)
-            if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
-                self.skip(group, again, shift[-1])
-                break
+            if found := self._shift(ends):
+                lag, shift = found
+                self.skip(group, again // lag, ends[-1 - lag], shift)
+                again, ends = again % lag, []
             for _ in range(min(again, often)):
                 end[group.previous] = end[group.actions]
                 self.run(group.levels)
+                ends.append(copy(end[group.actions]))
             again -= min(again, often)
+            ends = ends[-1 - often :]
         self.run(slice(group.levels.stop, None))
+
+    def _shift(self, ends: list[Any]) -> tuple[int, Floats] | None:
+        """(How many groups before the last one all ended earlier by one and the same time, that
+        time); ends: of each group."""
+        *before, now = map(self.seconds, ends)
+        for lag, earlier in enumerate(reversed(before), 1):
+            shift = now - earlier
+            if np.all(np.ptp(shift, axis=0) <= SHIFTED * now[-1]):
+                return lag, shift[-1]
+        return None
 
 
 class LevelReplay(Replay):
@@ -186,12 +203,13 @@ class LevelReplay(Replay):
             ready += self.lasts[at]
             end[at] = ready
 
-    def seconds(self, actions: slice) -> Floats:
-        seconds: Floats = self.end[actions]
-        return seconds
+    def seconds(self, ends: Floats) -> Floats:
+        return ends
 
-    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
-        self.end[group.actions] += again * shift
+    def skip(
+        self, group: RepeatedGroup, times: int, earlier: Any, shift: Floats
+    ) -> None:
+        self.end[group.actions] += times * shift
 
 
 Done: TypeAlias = "tuple[float, int | tuple[int, Done], Done | None]"
@@ -228,16 +246,16 @@ class ActionReplay(Replay):
                 else (own[0] + lasts[last], ~k, own)
             )
 
-    def seconds(self, actions: slice) -> Floats:
-        return np.array([done[0] for done in self.end[actions]])
+    def seconds(self, ends: list[Done]) -> Floats:
+        return np.array([done[0] for done in ends])
 
-    def skip(self, group: RepeatedGroup, again: int, shift: Floats) -> None:
-        later = again * float(shift)
-        pairs = zip(
-            self.end[group.actions], self.end[group.previous], strict=True
-        )
+    def skip(
+        self, group: RepeatedGroup, times: int, earlier: Any, shift: Floats
+    ) -> None:
+        later = times * float(shift)
+        pairs = zip(self.end[group.actions], earlier, strict=True)
         self.end[group.actions] = [
-            (now[0] + later, (again, then), now) for now, then in pairs
+            (now[0] + later, (times, then), now) for now, then in pairs
         ]
 
 
