@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from meshwright import NoLayout
+from meshwright.describe.assumptions import HidePass
 from meshwright.describe.frozen import put
+from meshwright.formats.scenario import load_scenario
 from meshwright.limits import (
     bill,
     curve,
@@ -20,9 +22,11 @@ from meshwright.limits import (
 )
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import first_guess, in_time
-from meshwright.limits.laws import shape
+from meshwright.limits.ends import losses
+from meshwright.limits.laws import SPARSE, shape
 from meshwright.limits.scenario import MONTH_S
-from meshwright.limits.sensitivity import CHANGES
+from meshwright.limits.sensitivity import CHANGES, Change
+from meshwright.prediction.failures import Failures
 from refusals import refusal
 
 H100 = preset("h100")
@@ -97,6 +101,34 @@ def test_the_shares_of_figure_7() -> None:
     assert all(0.33 <= s["tp"] <= 0.46 for s in shares)
     assert shares[0]["pp"] > 0.5 > 0.2 > shares[-1]["pp"]
     assert shares[0]["dp"] == 0 and shares[-1]["dp"] > 0.4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s,
+        lambda s: load_scenario("book-tpu-v5p"),
+        put("law.experts", SPARSE),
+        put("assumptions.overlap.dp", HidePass("step")),
+        put("schedules", ("1f1b",)),
+        put("failures", Failures()),
+    ],
+)
+def test_what_a_run_loses_is_what_it_lacks_of_the_rate_chips_sustain(
+    change: Change,
+) -> None:
+    """On a torus, too, where two kinds of messages run at once; nothing is done above that rate."""
+    s = change(H100)
+    for p in curve(s, FEW).points:
+        lost = losses(p, s)
+        assert min(lost.values()) > -1e-12
+        assert sum(lost.values()) == pytest.approx(
+            1 - p.utilisation / s.sustained, abs=1e-12
+        )
+    # a width at which the batch of a replica is no whole number of tokens
+    for p in curve(s.smooth, [18950.7]).points:
+        assert min(losses(p, s).values()) > -1e-12
+        assert p.utilisation < s.sustained
 
 
 def test_bills() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ..describe.layers import Kind
-from ..num import Num, floor
+from ..num import Num
 from . import blocks
 from .blocks import Messages, Numbers
 from .linear import linear
@@ -48,8 +48,7 @@ def block(
 ) -> list[Op]:
     """Operations of one expert of one block for one microbatch on one device.
 
-    tokens: that reach the expert; a product works on whole ones, messages carry the mean.  act,
-    wgt: bytes of an activation and of a weight.
+    tokens: that reach the expert, on average.  act, wgt: bytes of an activation and of a weight.
     """
     numbers = Numbers(one=0.0, act=act, wgt=wgt)
     matrix = partial(blocks.matmul, numbers=numbers)
@@ -60,13 +59,12 @@ def _products(
     tokens: Num, d: Num, f: Num, *, act: float, matrix: Callable[..., Op]
 ) -> list[Op]:
     """The two products of a device that holds W1[d, f] and W2[f, d]. matrix: counts one."""
-    whole = floor(tokens)
     inner, outer = ((m,) for m in partial_sums(tokens, d, f, act))
     up = Messages(forward=inner, backward=outer)
     down = Messages(forward=outer, backward=inner)
     return [
-        matrix("ffn/up", whole, d, f, sent=up),
-        matrix("ffn/down", whole, f, d, sent=down),
+        matrix("ffn/up", tokens, d, f, sent=up),
+        matrix("ffn/down", tokens, f, d, sent=down),
     ]
 
 

@@ -44,6 +44,47 @@ class Limit:
         return self.curve.scenario
 
     @property
+    def main(self) -> Curve:
+        """The curve that answers: runs without grids take all the time there is, and no more chips
+        than they need."""
+        return self.smooth or self.curve
+
+    @property
+    def linear_run(self) -> Run | None:
+        """The largest run that scales linearly: on as many chips as it takes at the threshold."""
+        s, flops = self.scenario, self.main.crossing.flops
+        if flops is None:
+            return None
+        law = s.smooth.law
+        model = shape(law, law_width(law, flops))
+        return Run(
+            flops,
+            model.parameters,
+            batch_tokens=model.batch,
+            chips=flops / (s.machine.peak * s.threshold * s.duration_s),
+            utilisation=s.threshold,
+            duration_s=s.duration_s,
+        )
+
+    @property
+    def wall(self) -> Point | None:
+        """The largest run that can be trained at all; None: the widest model that is tried can."""
+        points = self.main.points
+        return points[-1] if points and self.main.ends else None
+
+    @property
+    def doubt(self) -> float:
+        """How many times larger or smaller the end of linear scaling is at most on the paper's
+        grids and by the closed forms."""
+        flops = self.main.crossing.flops
+        others = [self.crossing.first_flops, self.crossing.last_flops]
+        others += [self.closed.linear_flops] if self.closed else []
+        return max(
+            (max(x / flops, flops / x) for x in others if x and flops),
+            default=1.0,
+        )
+
+    @property
     def crossing(self) -> Crossing:
         """The two ends of linear scaling on the paper's grids."""
         return self.curve.crossing

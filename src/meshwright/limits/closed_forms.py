@@ -169,6 +169,11 @@ class ClosedForms:
     """Largest run at all."""
     limit_parameters: float
 
+    @property
+    def linear_flops(self) -> float:
+        """End of linear scaling."""
+        return min(self.critical_flops, self.latency_critical_flops)
+
     def to_dict(self) -> dict[str, float]:
         """The fields of `limits --json`."""
         return asdict(self)

@@ -27,6 +27,11 @@ class Crossing:
     never: bool
     """No model is above the threshold."""
 
+    @property
+    def flops(self) -> float | None:
+        """Both ends in one: the last, else the first; None where there is none, or no beginning."""
+        return None if self.never else self.last_flops or self.first_flops
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 

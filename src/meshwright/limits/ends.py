@@ -21,17 +21,20 @@ def losses(p: Run, scenario: Scenario) -> dict[str, float]:
         }
         parts["failures"] = 1.0 - good
     elif isinstance(p, Point):
-        s = p.step
-        busy = max(s.matmul, s.tp + s.p2p)
-        parts = {
-            "bubble of the pipeline": float(s.bubble * busy / s.total),
-            "gradients": float((s.dp + s.dp_wait) / s.total),
-            "messages inside the model": float(
-                (busy - s.matmul + s.tp_wait + s.p2p_wait) / s.total
-            ),
-            # busy at the rate that the chip sustains, the rest is memory and launches
-            "products below their rate": float(
-                s.matmul / s.total - p.utilisation / scenario.sustained
-            ),
+        s, tokens = p.step, scenario.law.tokens_per_parameter * p.parameters
+        good = scenario.useful_s(p.chips, p.parameters) / scenario.duration_s
+        # at the rate that its chips sustain; what products take beyond it is memory and launches
+        ideal = p.flops * p.batch_tokens / tokens / p.degrees.chips
+        ideal /= scenario.machine.rates.matrix
+        pipeline = s.busy / (1 - s.bubble)
+        # with a zero bubble no microbatch waits for a latency
+        wait = 0.0 if p.degrees.zero_bubble else s.tp_wait + s.p2p_wait
+        seconds = {
+            "bubble of the pipeline": pipeline - s.busy,
+            "gradients": s.total - pipeline - wait,
+            "messages inside the model": s.busy - s.matmul + wait,
+            "products below their rate": s.matmul - ideal,
         }
+        parts = {k: float(good * v / s.total) for k, v in seconds.items()}
+        parts["failures"] = float(1 - good)
     return dict(sorted(parts.items(), key=lambda item: -item[1]))

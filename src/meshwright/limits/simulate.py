@@ -117,6 +117,8 @@ class StepSeconds(NamedTuple):
 
     total: Values
     matmul: Values
+    busy: Values
+    """Products, and what of the tensor traffic and the messages outlasts them."""
     bubble: Values
     """Share of the time with work in it that devices idle."""
     tp: Values
@@ -184,6 +186,7 @@ def step_seconds(
     return StepSeconds(
         pipeline + gradients + wait + work.dp.latency,
         work.matmul,
+        busy,
         idle / pipeline,
         tp=tp.seconds,
         dp=work.dp.seconds,

@@ -49,31 +49,27 @@ def limits_report(result: Limits, said: Sequence[str] = ()) -> RenderableType:
     ]
     if len(result.lines) == 1:
         (line,) = result.lines
-        parts += [Text(), _curve(line), *map(Text, rents([line.scenario]))]
+        parts += [
+            Text("\nOn the paper's grid"),
+            _curve(line),
+            *map(Text, rents([line.scenario])),
+        ]
     return Group(*parts)
 
 
 def _ends(line: Limit) -> tuple[str, ...]:
     """The cells of a scenario."""
     of = line.closed
+    wall = line.largest if line.curve.ends else None
     return (
         line.scenario.name,
         percent(line.scenario.threshold),
         *end(line.crossing),
         end(line.smooth.crossing)[1] if line.smooth else "-",
-        flops_text(
-            min(of.critical_flops, of.latency_critical_flops) if of else None
-        ),
-        *wall(line),
+        flops_text(of.linear_flops if of else None),
+        flops_text(wall.flops if wall else None),
+        f"{count(wall.parameters)} parameters" if wall else "beyond the grid",
     )
-
-
-def wall(line: Limit) -> tuple[str, str]:
-    """(FLOP of the largest run, its parameters), where the grid does not end before."""
-    p = line.largest if line.curve.ends else None
-    if not p:
-        return "-", "beyond the grid"
-    return flops_text(p.flops), f"{count(p.parameters)} parameters"
 
 
 def _notes(result: Limits) -> Iterator[str]:
@@ -85,9 +81,15 @@ def _notes(result: Limits) -> Iterator[str]:
         f" {percent(result.lines[0].scenario.linear, 0)} of what a chip sustains"
     )
     yield (
-        "grid rule: the first model of the grid below the threshold; last crossing: interpolated;"
-        " no grid: real numbers of chips and layers"
+        "no grid: real numbers of chips and layers, and all the time there is: the answer. The"
+        " paper's grid has chips in doublings and rounded sizes, so that most of its runs end"
+        " early, on more chips than they need, and utilisation jumps: its rule takes the first"
+        " model below the threshold, the last crossing is interpolated; latency wall: on the grid"
     )
+    if any(line.closed for line in result.lines):
+        yield (
+            "closed form: links (or latency) alone, everything balanced, at one depth and batch"
+        )
 
 
 def rents(scenarios: Sequence[Scenario]) -> Iterator[str]:

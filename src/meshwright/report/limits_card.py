@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..limits.answer import Limit, Limits, bill
-from ..limits.calendar import GROWTH, LARGEST_FLOPS, year_of
+from ..limits.calendar import GROWTH, LARGEST_YEAR, year_of
+from ..limits.crossing import Run
 from ..limits.curve import Point, curve
 from ..limits.ends import losses
 from ..limits.happened import near
@@ -14,17 +15,18 @@ from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
 from ..units import show
 from .card import Card, CardRow, CardTable
-from .limits import end, flops_text, wall
+from .limits import end, flops_text
 from .text import BRIEFLY, count, percent, short_words
 
-ANSWERS = {"smallest": "needs", "largest": "does"}
-"""Kind of a question -> the label of its answer."""
 SPOKEN = {
+    "bubble of the pipeline": "the pipeline's bubble",
     "products below their rate": "products too small for the full rate",
     "messages inside the model": "communication inside the model",
 }
 """Loss -> its name on a card, where that is another."""
-WHY = "--all: the curve: chips, degrees, batch, time, rent and energy"
+HARDLY = 0.005
+"""A share of the time that a card does not name."""
+WHY = "--why: degrees, batch, chip-hours, rent and energy"
 
 
 def limits_card(
@@ -61,101 +63,87 @@ def limits_card(
                 "add -o limits.png, --run 1e28 (chips for a run) or --sensitivity",
             ),
         ),
-        WHY,
+        "--why: every run of the curve, and why Epoch's grid and formula differ",
     )
 
 
 def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
     """In sentences."""
-    first, last = end(line.crossing)
-    points = line.curve.points
-    if line.crossing.never:
-        yield CardRow(
-            "linear", "never: no run is above the threshold", "bold red"
-        )
-    elif line.crossing.first_flops is None:
-        yield CardRow(
-            "linear", "all the way, as far as the grid goes", "bold green"
-        )
+    curve, scenario = line.main, line.scenario
+    run, wall = line.linear_run, line.wall
+    if run:
+        words = f"up to {flops_text(run.flops)} FLOP: {_run(run, scenario)}"
+        yield CardRow("linear", words, "bold")
+        yield from _doubt(line)
+        if beyond := [p for p in curve.points if p.flops > run.flops]:
+            words = f"it chips lose {_main_losses(beyond[0], scenario)}"
+            yield CardRow("beyond", words, rank=2)
+    elif curve.crossing.never:
+        words = "never: no run is above the threshold"
+        yield CardRow("linear", words, "bold red")
     else:
-        at = next(
-            (p for p in points if p.flops == line.crossing.first_flops), None
+        words = "all the way to the largest run"
+        yield CardRow("linear", words, "bold green")
+    words = "beyond the widest model that is tried"
+    if wall:
+        words = f"{flops_text(wall.flops)} FLOP: {_run(wall, scenario)}"
+        words += "" if scenario.failures else " (the latency wall)"
+    yield CardRow("largest", words)
+    ends = {
+        "linear scaling ends": run and run.flops,
+        "the largest run is due": wall and wall.flops,
+    }
+    yield from _due(ends, growth)
+
+
+def _doubt(line: Limit) -> Iterator[CardRow]:
+    """How far an end may be trusted, for all that grids and formulas say."""
+    rivals = "grid or formula differ" if line.closed else "grid differs"
+    much = (
+        f"{percent(line.doubt - 1, 0)}"
+        if line.doubt < 2
+        else f"a factor of {line.doubt:.0f}"
+    )
+    words = f"to {much}, by which Epoch's {rivals} (--why)"
+    yield CardRow("sure", words, rank=1)
+
+
+def _due(runs: Mapping[str, float | None], growth: float) -> Iterator[CardRow]:
+    """When the largest runs reach these sizes [FLOP]."""
+    years = {
+        name: int(year_of(flops, growth=growth))
+        for name, flops in runs.items()
+        if flops
+    }
+    when = [f"{k} in {y}" for k, y in years.items() if y > LARGEST_YEAR]
+    if when:
+        words = (
+            f"{', '.join(when)}, if runs keep growing {growth:g} times a year"
         )
-        yield CardRow(
-            "linear", f"up to {first} FLOP{_elsewhere(line)}", "bold"
-        )
-        if at:
-            # on a grid of chips most runs take less time than there is
-            words = f"in {show(at.duration_s, 's')}: {_run(at, line.scenario)}"
-            yield CardRow("that is", words)
-            yield CardRow("ended by", _main_losses(at, line.scenario), rank=2)
-    if line.curve.ends and line.largest:
-        yield CardRow(
-            "largest",
-            f"{flops_text(line.largest.flops)} FLOP (the latency wall):"
-            f" {_run(line.largest, line.scenario)}",
-        )
-    else:
-        yield CardRow("largest", "beyond the grid")
-    if when := _years(line, growth):
-        yield CardRow("when", f"{when}, {growing(growth)}", rank=2)
+        yield CardRow("when", words, rank=2)
 
 
 def _main_losses(p: Point | RealPoint, scenario: Scenario) -> str:
     """The two causes that take most of the time beside arithmetic."""
     first = list(losses(p, scenario).items())[:2]
-    return ", ".join(
-        f"{SPOKEN.get(name, BRIEFLY.get(name, name))} {percent(share, 0)}"
+    words = ", ".join(
+        f"{percent(share, 0)} to {SPOKEN.get(name, BRIEFLY.get(name, name))}"
         for name, share in first
+        if share > HARDLY
     )
+    return words or "hardly anything"
 
 
-def _years(line: Limit, growth: float) -> str:
-    """When runs of the two ends are due."""
-    ends = {
-        "linear scaling ends": _linear(line),
-        "the largest run": line.largest.flops
-        if line.largest and line.curve.ends
-        else None,
-    }
-    return ", ".join(
-        f"{name} in {int(year_of(most, growth=growth))}"
-        for name, most in ends.items()
-        if most
-    )
-
-
-def _linear(line: Limit) -> float | None:
-    """Where linear scaling ends, as the card says it."""
-    return None if line.crossing.never else line.crossing.first_flops
-
-
-def growing(growth: float) -> str:
-    """What a date rests on."""
-    return (
-        f"if the largest runs grow {growth:g} times a year from"
-        f" {flops_text(LARGEST_FLOPS)} FLOP at the end of 2024"
-    )
-
-
-def _elsewhere(line: Limit) -> str:
-    """What other rules say of the end."""
-    words = []
-    if line.closed:
-        of = line.closed
-        least = min(of.critical_flops, of.latency_critical_flops)
-        words.append(f"{flops_text(least)} by the closed form")
-    if line.smooth:
-        words.append(f"{end(line.smooth.crossing)[1]} without grids")
-    return f" ({', '.join(words)})" if words else ""
-
-
-def _run(p: Point | RealPoint, scenario: Scenario) -> str:
+def _run(p: Run, scenario: Scenario) -> str:
     """Chips, size, utilisation, rent and energy of a run."""
+    return f"{count(p.chips)} chips, {_size(p, scenario)}"
+
+
+def _size(p: Run, scenario: Scenario) -> str:
+    """Size, utilisation, rent and energy of a run."""
     costs = bill(p, scenario)
     usd, joule = costs["cost_usd"], costs["energy_j"]
     parts = [
-        f"{count(p.chips)} chips",
         f"{count(p.parameters)} parameters",
         f"{percent(p.utilisation)} of peak",
         f"{count(usd)} USD" if usd else "",
@@ -168,16 +156,22 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
     """A line a scenario."""
     rows = []
     for line in lines:
-        most_linear = _linear(line)
-        due = (
-            str(int(year_of(most_linear, growth=growth)))
-            if most_linear
-            else "-"
+        run, wall = line.linear_run, line.wall
+        never = line.main.crossing.never
+        rows.append(
+            (
+                line.scenario.name,
+                flops_text(run.flops)
+                if run
+                else "never"
+                if never
+                else "always",
+                str(int(year_of(run.flops, growth=growth))) if run else "-",
+                f"{flops_text(wall.flops)} FLOP" if wall else "not reached",
+            )
         )
-        name = line.scenario.name
-        rows.append((name, end(line.crossing)[0], due, *wall(line)))
     return CardTable(
-        ("scenario", "linear to", "until", "latency wall [FLOP]", "of"), rows
+        ("scenario", "linear to [FLOP]", "until", "largest run"), rows
     )
 
 
@@ -188,18 +182,24 @@ def answered(
     """Smallest clusters and largest runs."""
     items: list[CardRow] = []
     several = len({scenario.name for _, scenario, _ in rows}) > 1
+    due: dict[str, float | None] = {}
     for name, scenario, p in rows:
         asked, _, kind = name.rpartition(": ")
-        whose = f"{asked}, " if several else ""
-        items += [
-            CardRow(
-                ANSWERS[kind],
-                f"{whose}{flops_text(p.flops)} FLOP in {show(p.duration_s, 's')}:"
-                f" {_run(p, scenario)}",
-                "bold",
-            ),
-            *_beside(p, scenario, growth),
-        ]
+        flops, time = flops_text(p.flops), show(p.duration_s, "s")
+        size = _size(p, scenario)
+        if kind == "smallest":
+            where = f" of {asked}" if several else ""
+            label = "run"
+            words = f"of {flops} FLOP needs {count(p.chips)} chips{where} for {time}: {size}"
+        else:
+            where = f"of {asked} " if several else ""
+            label = "chips"
+            words = f"{where}do {flops} FLOP in {time} on {count(p.chips)} of them: {size}"
+        items.append(CardRow(label, words, "bold"))
+        items += _beside(p, scenario, one=label == "run")
+        due["the run is due" if label == "run" else "theirs"] = p.flops
+    if len(rows) <= 2:
+        items += _due(due, growth)
     whole = any(isinstance(p, RealPoint) for *_, p in rows)
     rests = (
         "whole transformers, everything counted; fitted to no run of this size, so without an"
@@ -229,20 +229,20 @@ def answered(
 
 
 def _beside(
-    p: Point | RealPoint, scenario: Scenario, growth: float
+    p: Point | RealPoint, scenario: Scenario, one: bool = True
 ) -> Iterator[CardRow]:
-    """Whether a run scales linearly, what takes its time, when such runs are due, and which came
-    nearest.
+    """Whether a run scales linearly, what takes its time, and which came nearest; one: said of a
+    run, not of chips.
     """
+    label, loses = ("scales", "loses") if one else ("scale", "lose")
     least = percent(scenario.threshold)
+    lost = f"of peak; {loses} {_main_losses(p, scenario)}"
     if p.utilisation > scenario.threshold:
-        words = f"yes: {percent(p.utilisation)} of peak, above the {least}"
-        yield CardRow(
-            "linear", f"{words} that counts as linear", "green", rank=1
-        )
+        words = f"linearly, above {least} {lost}"
+        yield CardRow(label, words, "green", rank=1)
     else:
-        words = f"no: {percent(p.utilisation)} of peak, below the {least}"
-        yield CardRow("linear", f"{words} that counts as linear", "yellow", 1)
+        words = f"no longer linearly, below {least} {lost}"
+        yield CardRow(label, words, "yellow", 1)
         # beyond the end of linear scaling the grid has a last run, and answers have no grid
         on_grid = () if isinstance(p, RealPoint) else curve(scenario).points
         if on_grid and p.flops > on_grid[-1].flops:
@@ -250,10 +250,6 @@ def _beside(
             words = f"beyond {wall} FLOP, the latency wall on the paper's grid"
             between = "only degrees between its points reach it"
             yield CardRow("wall", f"{words}: {between}", "yellow", 1)
-    yield CardRow("loses", _main_losses(p, scenario), rank=1)
-    if p.flops > LARGEST_FLOPS:
-        due = f"due in {int(year_of(p.flops, growth=growth))}"
-        yield CardRow("when", f"{due}, {growing(growth)}", rank=2)
     if isinstance(p, RealPoint):
         yield CardRow("layout", short_words(p.prediction.layout), rank=2)
         yield from _past_runs(scenario)
@@ -282,7 +278,7 @@ def sensitivity_card(result: Sensitivity) -> Card:
         for name, crossings in result.rows
     ]
     return Card(
-        "End of linear scaling [FLOP] when one input at a time is changed",
+        "End of linear scaling [FLOP], on the paper's grid, when one input at a time is changed",
         (CardTable(("change", *result.scenarios, ""), rows, most=10),),
         "--all: every change, with the last crossing",
     )
@@ -308,7 +304,8 @@ def ladder_card(
         rows.append(
             CardRow("largest", f"{words}: {_run(last, scenario)}", "bold")
         )
-        rows += _beside(last, scenario, growth)
+        rows += _beside(last, scenario)
+        rows += _due({"the run is due": last.flops}, growth)
     if first.reason:
         rows.append(CardRow("beyond", first.reason, rank=2))
     most = [
@@ -320,7 +317,7 @@ def ladder_card(
         rows.append(CardRow("if not", "; ".join(most[:3]), rank=2))
     (_, alive), *_ = paper
     if alive.largest:
-        words = f"linear to {end(alive.crossing)[0]}, largest"
+        words = f"on its grid linear to {end(alive.crossing)[0]}, largest"
         rows.append(
             CardRow(
                 "paper", f"{words} {flops_text(alive.largest.flops)}", rank=3

@@ -36,14 +36,14 @@ NONE: Mapping[str, float] = MappingProxyType({})
 
 
 def of_limits(result: Limits) -> Figure:
-    """Scenarios on the grids that the card's ends are of; a ring where linear scaling ends."""
+    """Scenarios as the card answers them; a ring where linear scaling ends."""
     time = show(result.lines[0].scenario.duration_s, "s")
     curves: dict[str, Curve] = {}
     ends: dict[str, float] = {}
     for line in result.lines:
-        end = line.crossing.first_flops
+        end = line.main.crossing.flops
         name = line.scenario.name + (f", linear to {end:.1e}" if end else "")
-        curves[name] = line.curve
+        curves[name] = line.main
         if end:
             ends[name] = end
     return utilisation(
