@@ -36,7 +36,7 @@ from meshwright.measure.run import (
     on_ranks,
 )
 from meshwright.program.memory import peak
-from meshwright.program.messages import carried_out
+from meshwright.program.operations import carried_out
 from meshwright.train import checkpoint, oracle
 from meshwright.train.loop import Trainer
 from meshwright.train.moe import ExpertRows, grouped, in_one, one_by_one

@@ -29,7 +29,7 @@ from meshwright.describe.training import settings
 from meshwright.formats.toml import load_job
 from meshwright.layout.stages import microbatches
 from meshwright.program.memory import peak, shorten
-from meshwright.program.messages import carried_out
+from meshwright.program.operations import carried_out
 from meshwright.train import rules
 
 JOBS = {

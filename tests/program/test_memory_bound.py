@@ -26,7 +26,7 @@ from meshwright.prediction import predict
 from meshwright.program import resident
 from meshwright.program.least import PipelineRank, least_bytes
 from meshwright.program.memory import peak
-from meshwright.program.messages import carried_out
+from meshwright.program.operations import carried_out
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
 from meshwright.step import ModelShare, model_cost

@@ -8,11 +8,12 @@ from layouts import cut
 from meshwright import Job, Layout, cluster
 from meshwright.program.messages import (
     between_stages,
-    carried_out,
     expert_axis,
     of_replicas,
     sent_by_rank,
 )
+from meshwright.program.operations import carried_out
+from meshwright.program.units import Units
 
 HIDDEN = 1024 * 768 * 2
 """Bytes of a sequence's hidden states between layers of GPT-2 small, in bf16."""
@@ -68,7 +69,7 @@ def test_experts_are_shared_out_among_their_own_replicas() -> None:
         cut("dp4 ep2 zero0"),
         framework="meshwright",
     )
-    sent = of_replicas(carried_out(job), 0, 1, 0)
+    sent = of_replicas(Units(carried_out(job), 0), 0, 1)
     size = 4 * 3 * 4096 * 14336 * 4
     assert sent["all_reduce", "edp", size] == 32
     assert {b for _, axis, b in sent if axis == "edp"} == {size}

@@ -11,7 +11,7 @@ from meshwright.catalog import model
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.program import memory
-from meshwright.program.messages import carried_out
+from meshwright.program.operations import carried_out
 from meshwright.schedule import SCHEDULES
 
 

@@ -11,7 +11,7 @@ from meshwright.count.model import kinds
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MoE
-from meshwright.program.messages import (
+from meshwright.program.operations import (
     carried_out,
     operations,
     recomputed_prefix,

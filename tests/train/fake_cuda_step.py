@@ -32,7 +32,8 @@ from torch.utils._pytree import tree_leaves
 
 from layouts import cut
 from meshwright.describe.job import PRECISIONS, Job
-from meshwright.program import messages
+from meshwright.program.messages import sent_by_rank
+from meshwright.program.operations import carried_out
 from meshwright.train import loop, moe, oracle
 from meshwright.train.oracle import fake_world, without_storage
 from meshwright.train.traffic import Sent, TrafficCounter, axes_of
@@ -233,7 +234,7 @@ def steady(name: str, rank: int) -> Found:
         []
         if model.moe
         else unlike(
-            messages.sent_by_rank(messages.carried_out(wanted), at, shards),
+            sent_by_rank(carried_out(wanted), at, shards),
             sent,
         ),
     )

@@ -55,7 +55,7 @@ from ..step import (
 from ..step.parameters import Parameters, shard
 from ..step.zero import is_sharded
 from . import tensors
-from .messages import FP32, OPERATIONS, recomputation, recomputed_prefix
+from .operations import FP32, OPERATIONS, recomputation, recomputed_prefix
 from .order import ACTIVE
 
 

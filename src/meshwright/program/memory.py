@@ -18,7 +18,8 @@ from ..schedule.types import Action
 from ..step.zero import is_sharded
 from . import tensors
 from .ledger import Ledger
-from .messages import FP32, reduced_at_once
+from .messages import reduced_at_once
+from .operations import FP32
 from .order import Stage, order, rank_stages, weight_lifetimes
 from .parameters import BOTH, EMBEDDING, HEAD
 from .units import EXPERTS, Unit, Units
@@ -385,8 +386,8 @@ def shorten(job: Job) -> Job:
 def peak(
     job: Job, rank: int, shards: int = 0, units: Units | None = None
 ) -> Ledger:
-    """The ledger of one step of a rank of the pp axis. job: `messages.carried_out`; units: of that
-    job, for several ranks."""
+    """The ledger of one step of a rank of the pp axis. job: `operations.carried_out`; units: its,
+    for several ranks."""
     actions = order(shorten(job), rank)
     # between the first microbatch and the last, one is like another
     if job.layout.pp == 1 and len(actions) > 6:

@@ -1,27 +1,14 @@
-"""What a rank of the trainer will compute and send in one step, from `count`: matrix FLOPs, and
-every collective by kind, axis and bytes.
-
-The trainer's program differs from Megatron-LM's in named ways (`carried_out`); this is the plan as
-PyTorch carries it out, before it runs.
-"""
+"""What a rank of the trainer sends in one step: every collective by kind, axis and bytes."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
-from typing import Final
 
-from ..count import vocabulary
 from ..count.microbatch import DeviceMicrobatch
-from ..count.model import kinds, layer
-from ..count.recompute import recomputed_ops as again_in_count
-from ..count.work import Message, Op
+from ..count.model import kinds
 from ..describe.job import Job
-from ..describe.layers import Kind
 from ..describe.layout import Layout
-from ..describe.recompute import resolve
 from ..layout.stages import (
     microbatches,
     schedule_of,
@@ -30,150 +17,13 @@ from ..layout.stages import (
 )
 from ..num import Num
 from ..step.zero import gathers, is_sharded, reductions
-from .order import Stage, gathered_again, order, piled_up, rank_stages
-from .parameters import elements, end_shapes, units_of_chunks
-from .tiles import share
-
-FP32 = 4
+from .operations import FP32, microbatch_passes, recomputation
+from .order import gathered_again, order, piled_up, rank_stages
+from .parameters import elements, end_shapes, replicas
+from .units import EXPERTS, Units
 
 Sent = Counter[tuple[str, str, int]]
 """(kind, axis, bytes of the full vector) -> how often."""
-OPERATIONS: Final = "op"
-"""The way to recompute that the trainer calls selective: operation by operation
-(`train.recompute`)."""
-LAST = "down"
-"""Full recomputation stops before a layer's last product, whose result nobody needs."""
-
-
-def carried_out(job: Job) -> Job:
-    """The job with the choices of PyTorch's engine: gathered inputs, keys and values are kept,
-    autograd keeps what each operation needs.
-
-    Each tp rank sends the activation between stages as it holds it. PyTorch's formulas for the
-    FLOPs of attention know nothing of the causal mask.
-    """
-    how = replace(
-        job.how.count,
-        gathered_inputs="kept",
-        input_gradients="together",
-        gathered_keys="kept",
-        backward_needs="autograd",
-        selective=OPERATIONS,
-        causal="full",
-        dot_product="2k",
-        vocabulary=True,
-        stage_message="whole",
-    )
-    return replace(job, assumptions=replace(job.assumptions, count=how))
-
-
-LOSS = "head/loss"
-"""The operation that makes the loss of the logits."""
-
-
-def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
-    """Operations of each layer of a stage for one microbatch. place: of the rank among those of
-    cp.
-    """
-    every = kinds(job.model)
-    by_kind = {kind: operations(job, kind, place) for kind in set(every)}
-    return (by_kind[every[i]] for i in stage.layers)
-
-
-def operations(job: Job, kind: Kind, place: int = 0) -> list[Op]:
-    """Those of a layer of a kind."""
-    return [
-        of_tiles(job, op, kind.window, place)
-        for op in layer(job, job.layout, kind)
-    ]
-
-
-def of_tiles(job: Job, op: Op, window: int | None, place: int) -> Op:
-    """Of the core of attention, only the FLOPs of the tiles that are computed."""
-    if op.name != "attention/core":
-        return op
-    part = share(job, job.layout, window, place)
-    forward, backward = (
-        way._replace(matrix=way.matrix * part)
-        for way in (op.forward, op.backward)
-    )
-    return op._replace(forward=forward, backward=backward)
-
-
-def recomputation(text: str) -> str:
-    """How the trainer carries a layout's recomputation out: none, op or full."""
-    return resolve(text, OPERATIONS)
-
-
-def recomputed_prefix(ops: list[Op], recompute: str) -> list[Op]:
-    """The operations up to which recomputation runs a layer a second time in its backward pass."""
-    if recomputation(recompute) == "none":
-        return []
-    return ops[: next(i for i, op in enumerate(ops) if last(op.name, ops))]
-
-
-def redone(
-    ops: list[Op], recompute: str
-) -> Iterator[tuple[float, tuple[Message, ...]]]:
-    """(FLOPs, messages) of the second run. Operation by operation, results that stay are not
-    computed again, and sums over tp stay."""
-    ways = again_in_count(ops, recomputation(recompute))
-    for op, way in zip(recomputed_prefix(ops, recompute), ways, strict=False):
-        comm = op.forward.comm
-        if recomputation(recompute) == OPERATIONS:
-            comm = tuple(x for x in comm if not summed_over_tp(x))
-        yield float(round(float(op.forward.matrix * way.share))), comm
-
-
-def summed_over_tp(message: Message) -> bool:
-    """It sums what row-parallel matrices make."""
-    sums = message.kind in ("reduce_scatter", "all_reduce")
-    return sums and message.axis == "tp"
-
-
-def last(name: str, ops: list[Op]) -> bool:
-    """The first operation whose result nobody needs. What experts say is kept, for the gradient of
-    its weight; what shared ones say only where a gate weighs it.
-    """
-    every = {op.name for op in ops}
-    if "experts/combine" not in every:
-        return name.endswith(f"/{LAST}")
-    shared = f"shared/{LAST}"
-    weighed = "shared/gate" in every or shared not in every
-    return name == ("ffn/residual" if weighed else shared)
-
-
-def microbatch_passes(
-    job: Job, stage: Stage, place: int = 0
-) -> Iterator[tuple[float, tuple[Message, ...]]]:
-    """(FLOPs, messages) of every pass of one microbatch through a stage."""
-    ends = [
-        *(
-            vocabulary.embedding(DeviceMicrobatch.from_layout(job, job.layout))
-            if stage.first
-            else []
-        ),
-        *(
-            vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout))
-            if stage.last
-            else []
-        ),
-    ]
-    for ops in (*layer_ops(job, stage, place), ends):
-        for op in ops:
-            yield float(op.forward.matrix), op.forward.comm
-            yield float(op.backward.matrix), op.backward.comm
-        if ops is not ends:
-            yield from redone(ops, job.layout.recompute)
-
-
-def flops(job: Job, rank: int, place: int = 0) -> float:
-    """Matrix FLOPs of one step of a rank of the pp axis, the place-th of cp. job: `carried_out`."""
-    return float(microbatches(job, job.layout)) * sum(
-        f
-        for stage in rank_stages(job, rank)
-        for f, _ in microbatch_passes(job, stage, place)
-    )
 
 
 def sent_by_rank(job: Job, rank: int, shards: int = 0) -> Sent:
@@ -188,11 +38,12 @@ def sent_by_rank(job: Job, rank: int, shards: int = 0) -> Sent:
             for message in messages:
                 if message.bytes and getattr(layout, message.axis) > 1:
                     every[message.kind, message.axis, int(message.bytes)] += m
+    units = Units(job, shards)
     every += (
         of_choices(job, rank, m)
         + between_stages(job, rank, m)
-        + of_norms(job, rank, m)
-        + of_replicas(job, rank, m, shards)
+        + of_norms(units, rank, m)
+        + of_replicas(units, rank, m)
     )
     if job.model.tied_embeddings and any(
         s.first != s.last for s in rank_stages(job, rank)
@@ -245,14 +96,14 @@ WHOLE = ("positions", "ffn.router", "ffn.shared_gate")
 """Beside norms, parameters that every tp rank has whole and uses on its shard of a sequence."""
 
 
-def of_norms(job: Job, rank: int, m: int) -> Sent:
+def of_norms(units: Units, rank: int, m: int) -> Sent:
     """Gradients of norms and learned positions, made from sequence shards, are summed over tp: not
     in `count`.
 
     In fp32 once a step, where gradients pile up before they are reduced; else as they are made,
     after each microbatch, or (halved backward passes) once.
     """
-    layout = job.layout
+    job, layout = units.job, units.layout
     sent = Sent()
     if layout.tp == 1 or not layout.sequence_parallel:
         return sent
@@ -261,11 +112,11 @@ def of_norms(job: Job, rank: int, m: int) -> Sent:
     chunks = {0} if whole and m > 1 else set[int]()
     if layout.pp > 1 and together:
         chunks = piled_up(order(job, rank), rank_stages(job, rank))
-    for chunk, shapes, _ in units_of_chunks(job, rank):
+    for chunk, unit in units.of_rank(rank):
         width = (
             FP32 if chunk in chunks else int(job.precision.activation_bytes)
         )
-        for name, shape in shapes.items():
+        for name, shape in unit.shapes.items():
             if name.startswith(WHOLE) or "norm" in name:
                 sent["all_reduce", "tp", prod(shape) * width] += (
                     1 if together else m
@@ -287,14 +138,14 @@ def gradient_reductions(layout: Layout, m: Num) -> Num:
     return reductions(layout.zero if reduced_at_once(layout) else 0, m)
 
 
-def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
+def of_replicas(units: Units, rank: int, m: int) -> Sent:
     """Weights gathered and gradients reduced over the replicas (dp x cp), a collective a unit, as
     often as the ZeRO stage says (`step.zero`).
 
     But gradients of halved backward passes wait for the last microbatch, and under a pipeline
     weights are gathered as often as PyTorch lets go of their chunk (`gathered_again`).
     """
-    layout = job.layout
+    job, layout = units.job, units.layout
     sent = Sent()
     again = Counter({0: int(gathers(layout.zero, 2 * m))})
     if layout.pp > 1 and layout.zero:
@@ -303,33 +154,20 @@ def of_replicas(job: Job, rank: int, m: int, shards: int) -> Sent:
         )
     dense, of_experts = replica_axis(layout), expert_axis(layout)
     scatters = int(gradient_reductions(layout, m))
-    for chunk, shapes, experts in units_of_chunks(job, rank):
-        copies, inside = replicas(layout, shards, experts)
-        axis = of_experts if experts else dense
-        size = elements(shapes, inside)
+    for chunk, unit in units.of_rank(rank):
+        copies, inside = units.replicas(unit.name)
+        axis = of_experts if unit.name == EXPERTS else dense
+        size = int(unit.padded)
         if not is_sharded(layout.zero, "optimizer"):
-            every = inside * copies
-            sent["all_reduce", axis, size * FP32] += int(every > 1)
+            sent["all_reduce", axis, size] += int(copies > 1)
             continue
         if inside > 1:
-            gather = size * int(job.precision.gather_bytes)
+            gather = size // FP32 * int(job.precision.gather_bytes)
             sent["all_gather", axis, gather] += again[chunk]
-            sent["reduce_scatter", axis, size * FP32] += scatters
+            sent["reduce_scatter", axis, size] += scatters
         if copies > 1:
-            sent["all_reduce", "copies", size * FP32 // inside] += scatters
+            sent["all_reduce", "copies", size // inside] += scatters
     return +sent
-
-
-def replicas(
-    layout: Layout, shards: int, experts: bool = False
-) -> tuple[int, int]:
-    """(copies, ranks that share out one copy's state). experts: of those."""
-    cp = int(layout.cp)
-    every = int(layout.expert_replicas if experts else layout.dp * cp)
-    if not is_sharded(layout.zero, "optimizer"):
-        return every, 1
-    inside = shards * cp if shards else every
-    return every // inside, inside
 
 
 def replica_axis(layout: Layout) -> str:

@@ -5,15 +5,15 @@ reduced together.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..count.blocks import NORM_PARAMETERS
-from ..count.model import kinds
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model, MoE
 from ..num import where
-from .order import Stage, rank_stages
+from ..step.zero import is_sharded
+from .order import Stage
 
 EMBEDDING = "embedding"
 
@@ -132,32 +132,16 @@ def end_shapes(
     }
 
 
-class ParameterGroup(NamedTuple):
-    """Parameters that are gathered and reduced together."""
-
-    chunk: int
-    """The place of its stage among those of the rank."""
-    shapes: Shapes
-    experts: bool = False
-    """They are experts, with replicas of their own."""
-
-
-def units_of_chunks(job: Job, rank: int) -> list[ParameterGroup]:
-    """The parameters of a rank: each layer, its experts, embedding and head."""
-    every = kinds(job.model)
-    groups = list[ParameterGroup]()
-    for chunk, stage in enumerate(rank_stages(job, rank)):
-        for i in stage.layers:
-            groups.append(
-                ParameterGroup(chunk, layer_shapes(job, moe=every[i].moe))
-            )
-            if every[i].moe:
-                groups.append(ParameterGroup(chunk, expert_shapes(job), True))
-        groups += [
-            ParameterGroup(chunk, shapes)
-            for shapes in end_shapes(job, stage).values()
-        ]
-    return [group for group in groups if group.shapes]
+def replicas(
+    layout: Layout, shards: int, experts: bool = False
+) -> tuple[int, int]:
+    """(copies, ranks that share out one copy's state). experts: of those."""
+    cp = int(layout.cp)
+    every = int(layout.expert_replicas if experts else layout.dp * cp)
+    if not is_sharded(layout.zero, "optimizer"):
+        return every, 1
+    inside = shards * cp if shards else every
+    return every // inside, inside
 
 
 def elements(shapes: Shapes, shards: Any = 1) -> Any:

@@ -14,7 +14,7 @@ from ..step import model_shares
 from ..step.memory import Use
 from ..units import show
 from .memory import peak
-from .messages import carried_out
+from .operations import carried_out
 from .units import Units
 
 NAMED = 3

@@ -16,7 +16,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, where
 from ..schedule.schedule import Schedule
-from .messages import (
+from .operations import (
     FP32,
     OPERATIONS,
     recomputation,

@@ -4,6 +4,7 @@ each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,9 +12,10 @@ from ..count import vocabulary
 from ..count.microbatch import DeviceMicrobatch
 from ..count.model import kinds
 from ..count.work import Op
+from ..describe.frozen import FrozenDict
 from ..describe.job import Job
-from .messages import FP32, LOSS, operations, recomputed_prefix, replicas
-from .order import Stage
+from .operations import FP32, LOSS, operations, recomputed_prefix
+from .order import Stage, rank_stages
 from .parameters import (
     EMBEDDING,
     HEAD,
@@ -22,6 +24,7 @@ from .parameters import (
     end_shapes,
     expert_shapes,
     layer_shapes,
+    replicas,
 )
 from .tensors import as_made, moving, results, results_kept
 
@@ -54,6 +57,7 @@ class Unit:
     """
     works: list[Work]
     """But for the loss."""
+    shapes: Shapes = FrozenDict()
     again: int = 0
     """So many of them are computed again in the backward pass."""
     whole: float = 0.0
@@ -86,10 +90,19 @@ class Units:
         self.boundary = float(
             DeviceMicrobatch.from_layout(job, job.layout).boundary
         )
-        _, self.shards = replicas(self.layout, shards)
-        _, self.shards_of_experts = replicas(self.layout, shards, True)
+        self.shards = shards
         self.by_kind = dict[Any, list[Unit]]()
         self.by_end = dict[Any, Unit]()
+
+    def replicas(self, name: str) -> tuple[int, int]:
+        """(copies, ranks that share out one copy's state) of units of this name."""
+        return replicas(self.layout, self.shards, name == EXPERTS)
+
+    def of_rank(self, rank: int) -> Iterator[tuple[int, Unit]]:
+        """(place of its stage among those of the rank, unit) of all its parameters."""
+        for chunk, stage in enumerate(rank_stages(self.job, rank)):
+            for unit in self.stage_units(stage):
+                yield chunk, unit
 
     def stage_units(self, stage: Stage) -> list[Unit]:
         """Embedding, layers and head of a stage, in the order of its forward pass."""
@@ -126,7 +139,7 @@ class Units:
 
     def unit(self, name: str, shapes: Shapes, ops: list[Op]) -> Unit:
         """With its bytes."""
-        shards = self.shards_of_experts if name == EXPERTS else self.shards
+        _, shards = self.replicas(name)
         padded = FP32 * float(elements(shapes, shards))
         rows = {k: s for k, s in shapes.items() if k == "embedding.weight"}
         layout, final = self.layout, dict([*shapes.items()][-1:])
@@ -141,6 +154,7 @@ class Units:
         return Unit(
             name,
             works,
+            shapes,
             len(redone),
             whole=FP32 * float(elements(shapes)),
             padded=padded,

@@ -16,7 +16,7 @@ from ..describe.layout import Layout
 from ..describe.training import Settings
 from ..layout.placement import placed
 from ..layout.stages import stage_count, stage_layers, stage_numbers
-from ..program.messages import recomputation
+from ..program.operations import recomputation
 from ..program.tiles import Documents, chunks
 from ..schedule import get as schedule_named
 from . import gradients, registry

@@ -39,7 +39,8 @@ from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout.placement import placed
 from ..program import memory as peak
-from ..program import messages as expected
+from ..program.messages import sent_by_rank
+from ..program.operations import carried_out, flops
 from ..program.order import rank_stages
 from . import gradients, loop, moe, rules
 from .launch import HARMLESS
@@ -196,18 +197,18 @@ def of_rank(
     job: Job, rank: int, at: int, of_cp: int, settings: Settings
 ) -> OfRank:
     """One rank, whose places on the axes pp and cp are `at` and `of_cp`."""
-    wanted = expected.carried_out(job)
+    wanted = carried_out(job)
     shards = settings.shards or 0
-    sent = expected.sent_by_rank(wanted, at, shards)
+    sent = sent_by_rank(wanted, at, shards)
     program = run(job, rank, settings)
-    flops = expected.flops(wanted, at, of_cp)
+    work = flops(wanted, at, of_cp)
     rows = [
         OracleRow(
             "matrix FLOPs",
             unit="FLOP",
-            predicted=flops,
+            predicted=work,
             counted=program.flops,
-            agrees=flops == program.flops,
+            agrees=work == program.flops,
         ),
         *_messages(sent, program.sent),
     ]

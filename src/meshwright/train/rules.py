@@ -18,7 +18,7 @@ from ..layout.rule import may_be
 from ..layout.trainable import TRAINER
 from ..prediction.prediction import Prediction
 from ..program.memory import peak
-from ..program.messages import carried_out, recomputation
+from ..program.operations import carried_out, recomputation
 from ..program.resident import largest_terms
 from ..schedule import get as schedule_named
 from ..step.oom import capacity
