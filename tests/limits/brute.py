@@ -31,26 +31,15 @@ def degrees(
                 if not root <= ff <= 4 * root or F % ff or D % (tp // ff):
                     continue
                 ms = [m for m in all_divisors(b // (E * dp)) if m >= pp]
+                split, chunks = (
+                    (dp, tp // ff, ff, pp, ep),
+                    L // pp if pp > 1 else 1,
+                )
                 if "1f1b" in schedules:
-                    found += [
-                        Degrees(
-                            dp,
-                            tp // ff,
-                            ff,
-                            pp,
-                            ep,
-                            m,
-                            L // pp if pp > 1 else 1,
-                            0,
-                        )
-                        for m in ms[:4]
-                    ]
+                    found += [Degrees(*split, m, chunks, 0) for m in ms[:4]]
                 if "zb-h2" in schedules:
-                    found += [
-                        Degrees(dp, tp // ff, ff, pp, ep, m, 1, 1)
-                        for m in ms
-                        if m >= 2 * pp
-                    ][:1]
+                    enough = [m for m in ms if m >= 2 * pp]
+                    found += [Degrees(*split, m, 1, 1) for m in enough[:1]]
     return found
 
 
@@ -74,21 +63,16 @@ def placements(
         return [{a: (float(getattr(d, a)),) for a in AXES}]
     found = []
     for shares in itertools.product(*(divisors(sizes[0]) for _ in AXES)):
+        near = dict(zip(AXES, shares, strict=True))
         if math.prod(shares) == sizes[0] and all(
-            getattr(d, a) % n == 0 for a, n in zip(AXES, shares, strict=True)
+            getattr(d, a) % n == 0 for a, n in near.items()
         ):
-            rest = d._replace(
-                **{
-                    a: getattr(d, a) // n
-                    for a, n in zip(AXES, shares, strict=True)
-                }
+            far = d._replace(
+                **{a: getattr(d, a) // n for a, n in near.items()}
             )
             found += [
-                {
-                    a: (float(n), *more[a])
-                    for a, n in zip(AXES, shares, strict=True)
-                }
-                for more in placements(sizes[1:], rest)
+                {a: (float(n), *more[a]) for a, n in near.items()}
+                for more in placements(sizes[1:], far)
             ]
     return found
 
@@ -103,21 +87,17 @@ def two_levels(d: Degrees, low: Sequence[float]) -> Groups:
 
 def brute(scenario: Scenario, s: LawShape, chips: int) -> tuple[float, float]:
     """(seconds of the fastest step, least traffic among the equally fast); inf if there is none."""
-    on, sizes = (
-        scenario.machine,
-        tuple(d.size for d in scenario.network.dims[:-1]),
+    on = scenario.machine
+    sizes = tuple(
+        min(d.size or chips, chips) for d in scenario.network.dims[:-1]
     )
-    rows: list[tuple[Degrees, dict[str, tuple[float, ...]]]] = []
-    for d in degrees(s, chips, scenario.schedules):
-        if chips * on.memory >= s.parameters * on.precision.weight_bytes * (
-            d.dp + 4
-        ):
-            rows += [
-                (d, g)
-                for g in placements(
-                    tuple(min(n or chips, chips) for n in sizes), d
-                )
-            ]
+    memory = chips * on.memory / (s.parameters * on.precision.weight_bytes)
+    rows = [
+        (d, g)
+        for d in degrees(s, chips, scenario.schedules)
+        if memory >= d.dp + 4
+        for g in placements(sizes, d)
+    ]
     if not rows:
         return math.inf, math.inf
     columns = Degrees(

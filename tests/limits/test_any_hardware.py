@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from meshwright import catalog
+from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.network import Dim, Network
 from meshwright.formats.scenario import load_scenario
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import shape
 from meshwright.limits.placing import placings
-from meshwright.limits.scenario import Scenario, preset
+from meshwright.limits.scenario import preset
 from meshwright.limits.search import (
     exchangeable,
     fastest,
@@ -56,15 +57,10 @@ def test_levels_that_axes_can_fill_in_too_many_ways_are_refused() -> None:
         placings((1024, 1024))
 
 
-def on_nvl72(size: int) -> Scenario:
+def test_of_72_chips_those_are_used_that_divide() -> None:
     rack = load_scenario("gb200-nvl72")
     near, far = rack.network.dims
-    dims = (replace(near, size=size), far)
-    return replace(rack, network=replace(rack.network, dims=dims))
-
-
-def test_of_72_chips_those_are_used_that_divide() -> None:
-    rack = on_nvl72(72)
+    of_64 = put("network.dims", (replace(near, size=64), far))(rack)
     for chips, used in (
         (2**12, 64),
         (9 * 2**9, 72),
@@ -75,9 +71,8 @@ def test_of_72_chips_those_are_used_that_divide() -> None:
         assert levels_of(rack, float(chips)) == (used,)
     s = shape(rack.law, np.array([12288.0, 53248.0]))
     chips, endless = np.array([2.0**12, 2.0**13]), np.full(2, np.inf)
-    assert fastest(rack, s, chips, endless) == fastest(
-        on_nvl72(64), s, chips, endless
-    )
+    best = fastest(of_64, s, chips, endless)
+    assert fastest(rack, s, chips, endless) == best
 
 
 @pytest.mark.parametrize(
@@ -120,8 +115,5 @@ def test_narrow_numbers_have_narrow_operands() -> None:
     assert narrow.machine.peak == pytest.approx(
         2 * wide.machine.peak, rel=1e-3
     )
-    first, second = (
-        curve(s, np.array([12288.0])).points[0].utilisation
-        for s in (wide, narrow)
-    )
-    assert second == pytest.approx(first, rel=0.02)
+    first, second = (curve(s, [12288.0]).points[0] for s in (wide, narrow))
+    assert second.utilisation == pytest.approx(first.utilisation, rel=0.02)

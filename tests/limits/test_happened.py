@@ -1,6 +1,8 @@
 """What whole transformers are said to reach, beside the largest runs that happened."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -68,18 +70,18 @@ def test_runs_of_a_chip() -> None:
 
 def test_a_refusal_names_the_larger_run_and_what_is_in_doubt() -> None:
     """Of an estimate beyond what any published run kept up the estimate is in doubt too."""
-    from types import SimpleNamespace
-
     assert 0.345 < kept_up() < 0.355  # Llama 3 405B, DeepSeek-V3
-    scenario = load_scenario("h100-sxm@dgx-h100")
-    said = larger(scenario, SimpleNamespace(flops=1.3e26))  # type: ignore[arg-type]
-    assert "Grok 3 (an estimate) made 4.0e+26 on 100,000 in 92 days" in said
-    assert "51 % of the peak" in said and "35 % at most" in said
-    assert "estimate is too high" in said
-    said = larger(scenario, SimpleNamespace(flops=1e25))  # type: ignore[arg-type]
-    assert "Grok 3" in said
-    a100 = load_scenario("a100-80@selene")
-    said = larger(a100, SimpleNamespace(flops=1e25))  # type: ignore[arg-type]
-    assert "GPT-4 (an estimate)" in said
-    assert said.endswith("so what is assumed here is too pessimistic")
-    assert not larger(scenario, SimpleNamespace(flops=1e27))  # type: ignore[arg-type]
+
+    def said(name: str, flops: float) -> str:
+        most: Any = SimpleNamespace(flops=flops)
+        return larger(load_scenario(name), most)
+
+    h100 = "h100-sxm@dgx-h100"
+    doubt = said(h100, 1.3e26)
+    assert "Grok 3 (an estimate) made 4.0e+26 on 100,000 in 92 days" in doubt
+    assert "51 % of the peak" in doubt and "35 % at most" in doubt
+    assert "estimate is too high" in doubt
+    assert "Grok 3" in said(h100, 1e25) and not said(h100, 1e27)
+    doubt = said("a100-80@selene", 1e25)
+    assert "GPT-4 (an estimate)" in doubt
+    assert doubt.endswith("so what is assumed here is too pessimistic")

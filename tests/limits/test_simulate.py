@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import strategies as st
 
 from meshwright.describe.assumptions import HidePass
 from meshwright.describe.frozen import put
@@ -24,7 +23,6 @@ from .brute import two_levels
 
 H100 = preset("h100")
 SHAPE = shape(replace(LAWS["baseline"], experts=SPARSE), 16384.0)
-POWER = st.sampled_from([1, 2, 4, 8])
 D = Degrees(16, 8, 16, 32, SHAPE.E, 64, 1, 1)
 
 
