@@ -116,7 +116,8 @@ def test_slower_degrees_are_a_mismatch() -> None:
 
 
 def test_when(shell: Shell) -> None:
-    """By hand: ln(204.8)/ln(4.2) = 3.71 and ln(271,000)/ln(4.2) = 8.72 years after 2024.9."""
+    """By hand: ln(1,104)/ln(4.2) = 4.88 and ln(463,000)/ln(4.2) = 9.09 years after 2024.9."""
     words = " ".join(shell("limits h100 --growth 4.2").out.split())
-    assert "linear scaling ends in 2028, the largest run in 2033" in words
+    ends = "linear scaling ends in 2029, the largest run is due in 2033"
+    assert ends in words
     shell("limits h100 --growth 1", ends=2)

@@ -127,7 +127,9 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     for _ in range(DOUBLINGS + 1):
         if not len(alive):
             break
-        best = in_time(scenario, s.at(alive), chips[alive])
+        best = in_time(
+            scenario, s.at(alive), chips[alive], enough=not scenario.whole
+        )
         points |= {int(alive[i]): p for i, p in best.items()}
         alive = np.delete(alive, [*best])
         chips[alive] *= 2
@@ -139,13 +141,18 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
 
 
 def in_time(
-    scenario: Scenario, s: LawShape, chips: Column, late: float = 1.0
+    scenario: Scenario,
+    s: LawShape,
+    chips: Column,
+    late: float = 1.0,
+    enough: bool = False,
 ) -> dict[int, Point]:
     """Position of a model -> its fastest run on its number of chips, where that takes less than the
-    scenario's duration, or `late` times that.
+    scenario's duration, or `late` times that.  enough: any run that does.
     """
     useful_s = scenario.useful_s(chips, s.parameters)
-    best = fastest(scenario, s, chips, late * useful_s / s.steps)
+    budget = late * useful_s / s.steps
+    best = fastest(scenario, s, chips, budget, enough)
     took = s.steps * scenario.duration_s / useful_s
     return {
         i: point(
@@ -169,11 +176,12 @@ def exactly(
     too_few = np.full(len(points), float(FINENESS))
     while np.any(too_few - enough > 1):
         middle = np.floor((enough + too_few) / 2)
-        fewer = in_time(scenario, s, doubled * 2.0 ** (-middle / FINENESS))
-        points = [fewer.get(i, p) for i, p in enumerate(points)]
-        faster = np.isin(np.arange(len(points)), [*fewer])
+        fewer = doubled * 2.0 ** (-middle / FINENESS)
+        some = in_time(scenario, s, fewer, enough=True)
+        faster = np.isin(np.arange(len(points)), [*some])
         enough = np.where(faster, middle, enough)
         too_few = np.where(faster, too_few, middle)
+    best = in_time(scenario, s, doubled * 2.0 ** (-enough / FINENESS))
     chips = doubled * 2.0 ** (-too_few / FINENESS)
     slower = in_time(scenario, s, chips, LATE)
     most_s = LATE * scenario.duration_s
@@ -184,7 +192,7 @@ def exactly(
             chips[i],
             slower[i].duration_s if i in slower else most_s,
         )
-        for i, p in enumerate(points)
+        for i, p in best.items()
     ]
 
 

@@ -51,12 +51,16 @@ class Spread(NamedTuple):
 
 
 def fastest(
-    scenario: Scenario, s: LawShape, chips: Column, budget: Column
+    scenario: Scenario,
+    s: LawShape,
+    chips: Column,
+    budget: Column,
+    enough: bool = False,
 ) -> dict[int, Spread]:
     """Position of a model -> its fastest step, of the models that take at most their budget [s]
     on their number of chips; of equally fast ones the one with the least traffic.
 
-    s, chips, budget: columns, one row a model.
+    s, chips, budget: columns, one row a model.  enough: any that is within its budget will do.
     """
     best: dict[int, Spread] = {}
     sizes = [levels_of(scenario, n) for n in chips]
@@ -65,7 +69,7 @@ def fastest(
         models = np.array([i for i, own in enumerate(sizes) if own == size])
         cells = below_budget(scenario, s, chips, models=models, budget=budget)
         places = placings(size, alike, experts)
-        best |= _best_first(scenario, cells, places, budget)
+        best |= _best_first(scenario, cells, places, budget, enough)
     return best
 
 
@@ -140,9 +144,15 @@ def below_budget(
 
 
 def _best_first(
-    scenario: Scenario, cells: Bounded, places: Placings, budget: Column
+    scenario: Scenario,
+    cells: Bounded,
+    places: Placings,
+    budget: Column,
+    enough: bool,
 ) -> dict[int, Spread]:
-    """The best of each model: cells are placed until no bound is below the best time."""
+    """The best of each model: cells are placed until no bound is below the best time (enough: or
+    until one is within the budget).
+    """
     model, _, degrees = cells.cells
     width = max(AT_ONCE // len(places.of_tensors[0]), 1)
     best = budget.copy()
@@ -154,6 +164,8 @@ def _best_first(
         np.minimum.at(best, model[chunk[row]], step.total)
         placed.append(np.stack([chunk[row], way, *step]))
         left = left[cells.bound[left] <= best[model[left]] * (1 + SLACK)]
+        if enough:
+            left = left[~np.isin(model[left], model[chunk[row]])]
     cell, way, *columns = np.concatenate(placed, axis=1)
     cell, way = cell.astype(np.intp), way.astype(np.intp)
     step, model = StepSeconds(*columns), model[cell]

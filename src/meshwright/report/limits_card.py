@@ -197,7 +197,10 @@ def answered(
             words = f"{where}do {flops} FLOP in {time} on {count(p.chips)} of them: {size}"
         items.append(CardRow(label, words, "bold"))
         items += _beside(p, scenario, one=label == "run")
-        due["the run is due" if label == "run" else "theirs"] = p.flops
+        # theirs: of chips that are asked for beside a run
+        due["theirs" if due and label == "chips" else "such a run is due"] = (
+            p.flops
+        )
     if len(rows) <= 2:
         items += _due(due, growth)
     whole = any(isinstance(p, RealPoint) for *_, p in rows)
@@ -305,7 +308,7 @@ def ladder_card(
             CardRow("largest", f"{words}: {_run(last, scenario)}", "bold")
         )
         rows += _beside(last, scenario)
-        rows += _due({"the run is due": last.flops}, growth)
+        rows += _due({"such a run is due": last.flops}, growth)
     if first.reason:
         rows.append(CardRow("beyond", first.reason, rank=2))
     most = [
