@@ -90,8 +90,8 @@ def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
         words += "" if scenario.failures else " (the latency wall)"
     yield CardRow("largest", words)
     ends = {
-        "linear scaling ends": run and run.flops,
-        "the largest run is due": wall and wall.flops,
+        "linear scaling ends": run.flops if run else None,
+        "the largest run is due": wall.flops if wall else None,
     }
     yield from _due(ends, growth)
 
