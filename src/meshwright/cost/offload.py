@@ -16,8 +16,11 @@ from __future__ import annotations
 from ..count import optimizer
 from ..describe.chip import Chip
 from ..describe.job import Job
-from ..num import Num, maximum
+from ..num import Num, maximum, with_name
 from .layer import Causes, LayerCost, Seconds
+
+COPIES = "activations to host memory and back"
+"""What a term calls by how much copies outlast the passes beside them."""
 
 
 def copy_seconds(chip: Chip, size: Num) -> Num:
@@ -30,10 +33,12 @@ def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
     either pass is traffic of memory."""
     leaves = c.saved * share
     takes = copy_seconds(chip, leaves)
+    # copies run beside the pass: only what outlasts it is paid
+    shown = (
+        maximum(takes - seconds, 0.0) for seconds in (c.forward, c.backward)
+    )
     longer = Causes(
-        # copies run beside the pass: only what outlasts it is paid
-        Seconds(memory=maximum(takes - c.forward, 0.0)),
-        Seconds(memory=maximum(takes - c.backward, 0.0)),
+        *(Seconds(memory=with_name(s, COPIES, c.forward)) for s in shown)
     )
     return c.lasting(c.causes + longer)._replace(offloaded=leaves)
 

@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any
 
 from ..cost.layer import (
-    NO_CAUSES,
     Clock,
     LayerCost,
     Redone,
@@ -20,17 +19,16 @@ from ..cost.layer import (
     Timer,
 )
 from ..cost.network import Fabric
-from ..cost.offload import with_copies
+from ..cost.offload import COPIES
 from ..count.work import Op
 from ..describe.frozen import with_values
-from ..describe.offload import offload
 from ..program import resident
 from ..step import ModelCost, StepCosts
 from ..step.memory import Use
 from ..step.microbatch import labels, time_model
 from .expression import times
 from .formulas import Formula, formulas
-from .recorded import Recorded, Traced, record, taken
+from .recorded import Recorded, Traced, contributions, record, taken
 from .result import Passes, StepResult
 
 WORK = {
@@ -157,21 +155,12 @@ class Explanation:
 
     def copies(self) -> Traced:
         """Of activations to host memory and back, what outlasts the passes beside it."""
-        r = self.result
-        share = offload(r.layout.offload).share(r.job.model.layers)
-        microbatch = r.counts.microbatch
-        here = replace(microbatch, layout=replace(r.layout, offload="none"))
-        parts = time_model(r.counts._replace(microbatch=here), self.clock)
-        bare: dict[str, Any] = {"causes": NO_CAUSES, "redone": Redone()}
-        longer = parts._replace(
-            layers=tuple(
-                with_copies(layer._replace(**bare), share, r.job.cluster.chip)
-                for layer in parts.layers
-            ),
-            embedding=LayerCost(),
-            head=LayerCost(),
-        )
-        return total(r.passes_of(longer), attrgetter("memory"))
+
+        def outlasting(seconds: Seconds) -> Traced:
+            often, each = contributions(seconds.memory).get(COPIES, (0.0, 0.0))
+            return often * each
+
+        return total(self.passes, outlasting)
 
 
 def total(passes: Passes, part: Callable[[Seconds], Traced]) -> Traced:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..cost.layer import CAUSES, Timed
+from ..cost.offload import COPIES
 from ..count.recompute import recomputed_ops
 from ..count.work import Pass
 from ..describe.offload import offload
@@ -203,9 +204,7 @@ def _copies(e: Explanation, traffic: Sequence[Term]) -> Iterator[Term]:
             f"max(T, {float(most):.4g} B of a layer / ({chip.host_reached:g} x"
             f" {chip.host_bandwidth:.4g} B/s)) - T, T the seconds of either pass"
         )
-        yield _leaf(
-            "activations to host memory and back", longer, formula, e.copies
-        )
+        yield _leaf(COPIES, longer, formula, e.copies)
 
 
 def _sends(e: Explanation) -> Iterator[Term]:
