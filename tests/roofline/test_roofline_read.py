@@ -24,6 +24,7 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Stack,
 )
+from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.kernels import kernels
 from meshwright.describe.measured import MeasuredTable
@@ -46,30 +47,16 @@ TABLES = {
     )
 }
 NODE = cluster("8xh100-sxm")
-MEASURED = replace(
-    NODE,
-    network=replace(
-        NODE.network,
-        dims=(
-            replace(NODE.network.dims[0], collectives=TABLES),
-            *NODE.network.dims[1:],
-        ),
-    ),
-)
+NEAR, *FAR = NODE.network.dims
+MEASURED = put("network.dims", (replace(NEAR, collectives=TABLES), *FAR))(NODE)
 
 
 def answer(
-    how: Assumptions, name: str, on: Any, batch: float, **more: Any
+    how: Assumptions, model: Any, on: Any, batch: float, **more: Any
 ) -> dict[str, Any]:
     """All numbers of a roofline of a whole layer."""
-    found = model(name) if isinstance(name, str) else name
     return roofline(
-        found,
-        cluster(on) if isinstance(on, str) else on,
-        batch,
-        layer="block",
-        assumptions=how,
-        **more,
+        model, on, batch, layer="block", assumptions=how, **more
     ).to_dict()
 
 
@@ -106,9 +93,7 @@ BASES = {
     "chip.host.parts": set_to(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.routed": set_to(SHAPES, "chip.stack.cuda_graphs", "parts"),
     "chip.host.full": set_to(SHAPES, "chip.stack.cuda_graphs", "full"),
-    "chip.sustained": replace(
-        RICH, chip=replace(RICH.chip, matrix_efficiency=None)
-    ),
+    "chip.sustained": put("chip.matrix_efficiency", None)(RICH),
     "count.gathered_inputs": EXACT,  # a faster chip waits for its collectives
     "overlap.dp.links": EXACT,
     # half of the runs at the limit fit at any width
@@ -116,9 +101,7 @@ BASES = {
         RICH, memory=replace(RICH.memory, risk_width=0.1, headroom=0.1)
     ),
     "memory.headroom": set_to(RICH, "memory.risk_width", 0.05),
-    "network.ring_factor": replace(
-        RICH, network=replace(RICH.network, collective="book")
-    ),
+    "network.ring_factor": put("network.collective", "book")(RICH),
 }
 """field -> the set that it is changed in, if not `RICH`, or `SHAPES` of a chip's kernels and host."""
 OTHER = {
@@ -175,8 +158,6 @@ def test_it_changes_the_answer_or_is_refused(name: str) -> None:
     ("option", "value", "on"),
     [
         ("network.collective", "measured", MEASURED),
-        ("network.collective", "free", H),
-        ("network.collective", "free", V5P),
         ("network.collective", "ring", "16xgb200"),
         ("chip.model", "hierarchy", H),
     ],
@@ -189,21 +170,17 @@ def test_other_options_change_it_too(option: str, value: str, on: Any) -> None:
 
 def test_scores_inside_windows() -> None:
     few = replace(model(WINDOWS), full_every=0)
-    assert answer(
-        set_to(RICH, "count.causal", "window"), few, H, LOW
-    ) != answer(RICH, few, H, LOW)
+    inside, at = set_to(RICH, "count.causal", "window"), (few, H, LOW)
+    assert answer(inside, *at) != answer(RICH, *at)
 
 
 @pytest.mark.parametrize("on", [H, V5P])
 def test_free_communication_is_not_charged(on: str) -> None:
-    found = answer(
-        set_to(BOOK_SUM, "network.collective", "free"), GPT, on, LOW
-    )
+    free = set_to(BOOK_SUM, "network.collective", "free")
+    found = answer(free, GPT, on, LOW)
     for row in found["schemes"]:
-        assert (
-            row["comm_sum_s"] == row["comm_max_s"] == 0
-            and row["compute_bound_sum"]
-        )
+        assert row["comm_sum_s"] == row["comm_max_s"] == 0
+        assert row["compute_bound_sum"]
     assert not found["theory"] and found["data_tokens_per_shard"] == 0
 
 
@@ -211,19 +188,15 @@ def test_the_factor_of_rings_is_that_of_the_set() -> None:
     """The book leaves (n-1)/n out; whoever names no set gets it, and a word for it holds."""
     at = GPT, V5P, LOW
     shorthand, exact = answer(BOOK_SUM, *at), answer(EXACT, *at)
-    assert (
-        answer(BOOK_SUM, *at, exact=True) == exact
-        and answer(EXACT, *at, exact=False) == shorthand
-    )
-    gathered = [
-        found["schemes"][1]["comm_sum_s"] for found in (shorthand, exact)
-    ]
-    assert gathered[1] == pytest.approx(gathered[0] * 63 / 64)
-    # a whole pod of FSDP is compute-bound from data_tokens_per_shard on every chip
-    for found in (shorthand, exact):
-        assert found["schemes"][1]["least_batch_sum_tokens"] == pytest.approx(
-            64 * found["data_tokens_per_shard"]
-        )
+    assert answer(BOOK_SUM, *at, exact=True) == exact
+    assert answer(EXACT, *at, exact=False) == shorthand
+    for found, part in ((shorthand, 1), (exact, 63 / 64)):
+        fsdp, whole = found["schemes"][1], shorthand["schemes"][1]
+        gathered = whole["comm_sum_s"] * part
+        assert fsdp["comm_sum_s"] == pytest.approx(gathered)
+        # a whole pod is compute-bound from data_tokens_per_shard on every chip
+        tokens = 64 * found["data_tokens_per_shard"]
+        assert fsdp["least_batch_sum_tokens"] == pytest.approx(tokens)
 
 
 @pytest.mark.parametrize(

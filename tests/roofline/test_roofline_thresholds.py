@@ -9,6 +9,7 @@ import pytest
 from meshwright import Model, MoE
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import BOOK_SUM
+from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
 from meshwright.num import crossing
 from meshwright.roofline import thresholds as th
@@ -44,25 +45,20 @@ MODELS = [
 def test_closed_forms_are_where_the_times_cross(m, layer, edition, m_x, m_y):
     s, n = LayerSetting(m, layer), MESH.chips
     one = s.per_token
-    per_chip_tokens = th.mixed_tokens(one, A / m_x, A / m_y, edition)
-    batch = per_chip_tokens * n
-    x = th.best_split(one, batch, n, A / m_x, A / m_y)
-    best = Ideal(x, n / x, m_x, m_y)
-    assert best.times(s, MESH, batch).ratio(edition) == pytest.approx(
-        1, rel=1e-9
-    )
-    assert th.best_ratio(
-        one, batch, n, A / m_x, A / m_y, edition
-    ) == pytest.approx(1)
-    for factor in (0.8, 1.25):  # every other split is worse
-        other = Ideal(x * factor, n / (x * factor), m_x, m_y)
-        assert other.times(s, MESH, batch).ratio(edition) < 1
-    more = 3 * batch
-    x = th.best_split(one, more, n, A / m_x, A / m_y)
-    ratio = Ideal(x, n / x, m_x, m_y).times(s, MESH, more).ratio(edition)
-    assert th.best_ratio(
-        one, more, n, A / m_x, A / m_y, edition
-    ) == pytest.approx(ratio, rel=1e-9)
+    rates = A / m_x, A / m_y
+    first = th.mixed_tokens(one, *rates, edition) * n
+    for batch in (first, 3 * first):
+        x = th.best_split(one, batch, n, *rates)
+        # of the best split, and of two others, which are worse
+        best, *others = (
+            Ideal(y, n / y, m_x, m_y).times(s, MESH, batch).ratio(edition)
+            for y in (x, 0.8 * x, 1.25 * x)
+        )
+        ratio = th.best_ratio(one, batch, n, *rates, edition)
+        assert ratio == pytest.approx(best, rel=1e-9)
+        assert max(others) < best
+        if batch == first:
+            assert best == pytest.approx(1, rel=1e-9)
 
 
 def test_data_and_tensor_thresholds():
@@ -90,13 +86,10 @@ def test_refinements_of_the_layer():
     assert projections.width == (1.5 * 28672 + 64 * 128 + 8 * 128) / 2 == 26112
     assert book.density == mlp.density == projections.density == 1
     assert LayerSetting(LLAMA, "block").per_token.width > 26112
-    assert (
-        LayerSetting(OSS).per_token.density == 128 / 4
-        and LayerSetting(OSS).per_token.width == 2880
-    )
-    assert (
-        LayerSetting(TOY, precision=PRECISIONS["fp8"]).per_token.density == 0.5
-    )
+    experts = LayerSetting(OSS).per_token
+    assert (experts.density, experts.width) == (128 / 4, 2880)
+    narrow = LayerSetting(TOY, precision=PRECISIONS["fp8"])
+    assert narrow.per_token.density == 0.5
 
 
 def totals(setting, tokens, tp):
@@ -116,13 +109,9 @@ def test_backward_moves_as_much_for_twice_the_work():
     forward, backward, sends, returns, _ = totals(LayerSetting(TOY), 1024.0, 8)
     assert backward == 2 * forward == 8 * 1024 * 8192 * 32768 / 8
     assert sends == returns == 4 * 1024 * 8192
-    again = replace(
-        BOOK_SUM, count=replace(BOOK_SUM.count, gathered_inputs="regathered")
-    )
-    assert (
-        totals(LayerSetting(TOY, assumptions=again), 1024.0, 8)[3]
-        == 6 * 1024 * 8192
-    )
+    again = put("count.gathered_inputs", "regathered")(BOOK_SUM)
+    setting = LayerSetting(TOY, assumptions=again)
+    assert totals(setting, 1024.0, 8)[3] == 6 * 1024 * 8192
 
 
 def test_crossing():
@@ -134,7 +123,5 @@ def test_crossing():
 def test_memory():
     assert states(1.0) == 10 and states(1.0, habit="full") == 18
     assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
-    assert (
-        per_chip(1e9, 0.0, 8, 1) == 1e10
-        and per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
-    )
+    assert per_chip(1e9, 0.0, 8, 1) == 1e10
+    assert per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
