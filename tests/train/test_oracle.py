@@ -1,4 +1,4 @@
-"""The trainer's own program of one rank under a fake process group, beside `expected` and `peak`:
+"""The trainer's own program of one rank under a fake process group, beside what `program` says of it:
 every axis, schedule and option.
 """
 
@@ -32,7 +32,7 @@ from meshwright.describe.network import Dim, Network  # noqa: E402
 from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.program import memory as peak  # noqa: E402
-from meshwright.program import messages as expected  # noqa: E402
+from meshwright.program.operations import carried_out  # noqa: E402
 from meshwright.train import oracle  # noqa: E402
 from meshwright.train.traffic import Live  # noqa: E402
 from shell import Shell  # noqa: E402
@@ -546,7 +546,7 @@ def test_named_terms_are_the_tensors_that_live() -> None:
     """
     wanted = job(WIDE, "tp2 pp2", 5)
     live = oracle.run(wanted, 0, Settings()).live.at_peak
-    terms = peak.peak(expected.carried_out(wanted), 0).peak
+    terms = peak.peak(carried_out(wanted), 0).peak
     made: Counter[str] = Counter()
     for site, size in live.items():
         made[site.made_by] += size
