@@ -274,11 +274,7 @@ def test_axolotls_words_for_numbers(
     kept = "no fp32 masters"
     assert any(kept in note for note in file.notes) == (alone != "bf16-pure")
     if alone == "bf16-pure":
-        assert job["optimizer"] == {
-            "name": "adamw",
-            "state_bytes": 4.0,
-            "master_bytes": 0.0,
-        }
+        assert job["optimizer"] == "adamw-pure"
     sharded = bridge.read_file("a.yaml", text + "fsdp_version: 2\n")
     assert sharded.tables["job"]["precision"] == numbers
     assert not any(kept in note for note in sharded.notes)
@@ -311,7 +307,7 @@ def test_what_no_one_shards_is_trained_as_it_was_loaded() -> None:
     137; LLaMA-Factory casts trained weights to fp32 (model/adapter.py)."""
     one = bridge.read_file("a.sh", SWIFT.format("")).tables["job"]
     assert one["precision"] == "bf16-pure"
-    assert one["optimizer"]["state_bytes"] == 4
+    assert one["optimizer"] == "adamw-pure"
     eight = bridge.read_file("a.sh", SWIFT.format("--deepspeed zero2"))
     assert eight.tables["job"]["precision"] == "bf16"
     assert "optimizer" not in eight.tables["job"]
@@ -462,10 +458,10 @@ cutoff_len: 4096
 @pytest.mark.parametrize(
     ("dist", "zero", "numbers", "optimizer"),
     [
-        ("dist_config: {name: fsdp2}", 3, "bf16-pure", "adamw-no-master"),
+        ("dist_config: {name: fsdp2}", 3, "bf16-pure", "adamw-pure"),
         (
             "dist_config: {name: fsdp2, reshard_after_forward: false}",
-            *(2, "bf16-pure", "adamw-no-master"),
+            *(2, "bf16-pure", "adamw-pure"),
         ),
         (
             "dist_config: {name: deepspeed, config_file: a/ds_z3_config.json}",
@@ -849,3 +845,56 @@ def test_what_maxtext_does_unless_it_is_told_not_to(key: str) -> None:
     """base.yml has them on; without sparse products every expert works on every token."""
     assert key in maxtext(**{key: False}).left
     assert not maxtext(**{key: True}).left
+
+
+# ---------------------------------------------------------------- weights in 16 bits
+
+
+TUNED = """
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 4096}
+model: {_component_: torchtune.models.llama3_2.llama3_2_3b}
+dataset: {packed: true, source: tatsu-lab/alpaca}
+batch_size: 2
+gradient_accumulation_steps: 1
+optimizer: {_component_: torch.optim.AdamW, lr: 2e-5}
+optimizer_in_bwd: false
+loss: {_component_: torch.nn.CrossEntropyLoss}
+compile: false
+enable_activation_checkpointing: false
+enable_activation_offloading: false
+dtype: bf16
+"""
+
+
+def test_torchtunes_states_take_the_memory_that_its_table_says(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """Llama 3.2 3B on an A100, two sequences of 4,096, packed: 60.0 GiB (pytorch/torchtune@bd2a0fc,
+    README.md, Optimization flags). AdamW's moments are like the weights, 4 bytes together.
+    """
+    (file := tmp_path / "3B_full_single_device.yaml").write_text(TUNED)
+    told = shell.json(f"predict {file} --on 1xa100-80")
+    memory = told["memory_bytes"]
+    assert memory["optimizer"] == 2 * memory["weights"]
+    assert memory["allocated"] / 2**30 == pytest.approx(60.0, rel=0.06)
+
+
+LAMBDA = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 1
+seq_len = 8192
+dtype = "bfloat16"
+[parallelism]
+data_parallel_shard_degree = 8
+"""
+
+
+def test_torchtitans_weights_in_16_bits_have_no_masters() -> None:
+    """As in LambdaLabsML/torchtitan, configs/llama3_405b-32xgb300-8k.toml: 405B on 32 GB300."""
+    job = bridge.read_file("job.toml", LAMBDA).tables["job"]
+    assert (job["precision"], job["optimizer"]) == ("bf16-pure", "adamw-pure")
+    plain = LAMBDA.replace('dtype = "bfloat16"', "")
+    assert "optimizer" not in bridge.read_file("job.toml", plain).tables["job"]

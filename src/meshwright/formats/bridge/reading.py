@@ -179,11 +179,7 @@ def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
         and not other
     ):
         job["precision"] = "bf16-pure"
-        job["optimizer"] = {
-            "name": named,
-            "state_bytes": 4.0,
-            "master_bytes": 0.0,
-        }
+        job["optimizer"] = "adamw-pure"
         keys.notes.append(AS_LOADED)
     elif loaded != "fp32":
         keys.notes.append(NO_MASTERS)

@@ -289,7 +289,7 @@ def class_of_optimizer(k: Keys, key: str) -> str | None:
     word = word.removesuffix("config").removeprefix("skipstep")
     name = optimizer_named(replace(k, said={key: word}), key)
     alone = k.so_far("job.precision") in PURE and name is None
-    return "adamw-no-master" if alone else name
+    return "adamw-pure" if alone else name
 
 
 def leading_number(k: Keys, text: str) -> int | None:
