@@ -128,6 +128,19 @@ def test_mistakes(words: str, says: str, shell: Shell) -> None:
     assert says in shell.refused(f"limits {words}")
 
 
+def test_a_run_at_the_end_of_linear_scaling_is_not_judged(
+    shell: Shell,
+) -> None:
+    """The card of all sizes has the end at 1.1e29 FLOP."""
+    for flops, words in (
+        ("5e28", "scales linearly, above 56.0 % of peak"),
+        ("1e29", "scales just about linearly: the end is at 56.0 %"),
+        ("4e29", "scales no longer linearly, below 56.0 % of peak"),
+    ):
+        card = " ".join(shell(f"limits h100 --run {flops}").out.split())
+        assert words in card
+
+
 def test_nothing_does_it(shell: Shell) -> None:
     said = shell("limits h100 --run 1e33", ends=1).err
     assert "no number of chips" in said and "the latency wall, is " in said

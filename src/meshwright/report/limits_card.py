@@ -24,6 +24,9 @@ SPOKEN = {
     "messages inside the model": "communication inside the model",
 }
 """Loss -> its name on a card, where that is another."""
+NEARLY = 0.05
+"""A difference of utilisation from the threshold that a card does not judge: half of what lies
+between two sizes of a curve where its end is read."""
 HARDLY = 0.005
 """A share of the time that a card does not name."""
 WHY = "--why: degrees, batch, chip-hours, rent and energy"
@@ -240,7 +243,11 @@ def _beside(
     label, loses = ("scales", "loses") if one else ("scale", "lose")
     least = percent(scenario.threshold)
     lost = f"of peak; {loses} {_main_losses(p, scenario)}"
-    if p.utilisation > scenario.threshold:
+    over = p.utilisation / scenario.threshold - 1
+    if abs(over) < NEARLY:
+        words = f"just about linearly: the end is at {least} {lost}"
+        yield CardRow(label, words, "yellow", rank=1)
+    elif over > 0:
         words = f"linearly, above {least} {lost}"
         yield CardRow(label, words, "green", rank=1)
     else:
