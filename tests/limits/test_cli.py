@@ -141,6 +141,18 @@ def test_a_run_at_the_end_of_linear_scaling_is_not_judged(
         assert words in card
 
 
+@pytest.mark.parametrize("words", ["--restart 1d", "--months 0.001"])
+def test_where_no_run_ends_in_time_the_card_says_so(
+    words: str, shell: Shell
+) -> None:
+    """A curve without points neither scales nor goes beyond its grid."""
+    said = shell(f"limits h100 {words} --all").out
+    assert "linear  never: not even a model as wide as GPT-3" in said
+    assert "no run" in said and "beyond" not in said
+    several = shell(f"limits h100 a100 {words}").out
+    assert several.count("never") == several.count("none") == 2
+
+
 def test_nothing_does_it(shell: Shell) -> None:
     said = shell("limits h100 --run 1e33", ends=1).err
     assert "no number of chips" in said and "the latency wall, is " in said

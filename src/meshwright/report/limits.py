@@ -68,7 +68,11 @@ def _ends(line: Limit) -> tuple[str, ...]:
         end(line.smooth.crossing)[1] if line.smooth else "-",
         flops_text(of.linear_flops if of else None),
         flops_text(wall.flops if wall else None),
-        f"{count(wall.parameters)} parameters" if wall else "beyond the grid",
+        f"{count(wall.parameters)} parameters"
+        if wall
+        else "beyond the grid"
+        if line.curve.points
+        else "no run",
     )
 
 

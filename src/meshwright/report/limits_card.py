@@ -81,6 +81,10 @@ def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
         if beyond := [p for p in curve.points if p.flops > run.flops]:
             words = f"it chips lose {_main_losses(beyond[0], scenario)}"
             yield CardRow("beyond", words, rank=2)
+    elif not curve.points:
+        words = "never: not even a model as wide as GPT-3 is trained in time"
+        yield CardRow("linear", words, "bold red")
+        return
     elif curve.crossing.never:
         words = "never: no run is above the threshold"
         yield CardRow("linear", words, "bold red")
@@ -103,7 +107,7 @@ def _doubt(line: Limit) -> Iterator[CardRow]:
     """How far an end may be trusted, for all that grids and formulas say."""
     rivals = "grid or formula differ" if line.closed else "grid differs"
     much = (
-        f"{percent(line.doubt - 1, 0)}"
+        f"{percent(max(line.doubt - 1, 0.01), 0)}"
         if line.doubt < 2
         else f"a factor of {line.doubt:.0f}"
     )
@@ -159,8 +163,8 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
     """A line a scenario."""
     rows = []
     for line in lines:
-        run, wall = line.linear_run, line.wall
-        never = line.main.crossing.never
+        run, wall, points = line.linear_run, line.wall, line.main.points
+        never = line.main.crossing.never or not points
         rows.append(
             (
                 line.scenario.name,
@@ -170,7 +174,11 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
                 if never
                 else "always",
                 str(int(year_of(run.flops, growth=growth))) if run else "-",
-                f"{flops_text(wall.flops)} FLOP" if wall else "not reached",
+                f"{flops_text(wall.flops)} FLOP"
+                if wall
+                else "not reached"
+                if points
+                else "none",
             )
         )
     return CardTable(

@@ -291,6 +291,7 @@ function sentence(line, grid) {
   if (line.crossing.never)
     return `${line.name}: utilisation is below ${least} of what a chip can sustain at every size.`;
   const last = line.points.at(-1);
+  if (!last) return `${line.name}: no model as wide as GPT-3's is trained in ${months}.`;
   if (!end(line))
     return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
   const most = line.ends && `; above ${flop(last.flops)} FLOP nothing can be trained in time`;
@@ -375,7 +376,7 @@ function draw(ctx, found) {
         return [
           named(f),
           f.chip,
-          f.crossing.never ? "at no size" : end(f) ? flop(end(f)) : "the whole curve",
+          f.crossing.never || !last ? "at no size" : end(f) ? flop(end(f)) : "the whole curve",
           last ? flop(last.flops) + (f.ends ? "" : " or more") : "–",
           last ? count(last.chips) : "–",
           last ? count(last.parameters) : "–",
