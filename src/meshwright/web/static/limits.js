@@ -293,7 +293,7 @@ function sentence(line, grid) {
   const last = line.points.at(-1);
   if (!last) return `${line.name}: no model as wide as GPT-3's is trained in ${months}.`;
   if (!end(line))
-    return `${line.name}: linear up to ${flop(last?.flops)} FLOP, where the curve ends.`;
+    return `${line.name}: linear up to ${flop(last.flops)} FLOP, where the curve ends.`;
   const most = line.ends && `; above ${flop(last.flops)} FLOP nothing can be trained in time`;
   const run = `a run of ${flop(end(line))} FLOP in ${months} with degrees of any size`;
   const first = grid?.crossing.first_flops;
