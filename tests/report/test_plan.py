@@ -15,8 +15,6 @@ from meshwright.describe.layout import Layout
 from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.lines import IndentedLine
 from meshwright.report.plan import (
-    best_details,
-    comparison,
     difference_words,
     families_table,
     plan_report,
@@ -24,7 +22,13 @@ from meshwright.report.plan import (
     reason,
     versus,
 )
-from meshwright.report.run_card import alternatives, faster, tie_words
+from meshwright.report.run_card import (
+    COMPARED,
+    alternatives,
+    compared,
+    faster,
+    tie_words,
+)
 from meshwright.report.text import seconds, short_words
 from meshwright.search import Family, Plan, why_simpler
 
@@ -68,16 +72,13 @@ def printed(*parts: RenderableType) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_reason_names_what_binds_and_what_the_next_one_loses() -> None:
-    text = printed(*best_details(plan()))
-    assert "tensor-parallel communication" in text
+def test_the_reason_names_what_the_next_one_loses() -> None:
+    text = reason(plan())
     loss = SLOW.merit_s / FAST.merit_s - 1
     gain = SLOW.time_s["tp_comm"] - FAST.time_s["tp_comm"]
     more = f"tensor-parallel communication +{seconds(gain)}"
-    assert f"({100 * loss:+.1f} %; {more}" in text
-    assert "tie" not in text and ", a tie" in printed(
-        *best_details(plan(alternatives=(NEXT,)))
-    )
+    assert f"takes {100 * loss:+.1f} %: {more}" in text
+    assert "takes" not in reason(plan(alternatives=(NEXT,))), "it is a tie"
 
 
 def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
@@ -102,14 +103,8 @@ def test_a_ranking_counts_from_the_first_and_marks_ties() -> None:
     )
 
 
-def test_the_second_layout_reads_differently_and_small_differences_are_none() -> (
-    None
-):
-    """A layout whose ranks lie elsewhere reads as the first: it is no second one. 78 ns of 3 s
-    are no difference."""
-    rows = (predict(JOB, FAST.layout), SLOW)
-    assert "tp 8" in printed(*best_details(plan(alternatives=rows)))
-    assert "second" not in printed(*best_details(plan(alternatives=rows[:1])))
+def test_small_differences_are_none() -> None:
+    """78 ns of 3 s."""
     later: Any = SimpleNamespace(
         time_s={**FAST.time_s, "host": FAST.time_s["host"] + 78e-9},
         memory_bytes=FAST.memory_bytes,
@@ -298,8 +293,9 @@ def test_a_faster_tie_says_what_speaks_for_the_best() -> None:
 
 
 def test_several_assumption_sets() -> None:
-    lines = printed(
-        comparison({"a": plan(), "b": plan(best=None)})
-    ).splitlines()
-    assert lines[1].startswith("a ") and seconds(FAST.step_time_s) in lines[1]
-    assert lines[2].split() == ["b", "no", "layout", "fits"]
+    card = compared({"a": plan(), "b": plan(best=None)})
+    *_, head, first, second, _ = (line.plain for line in card.lines(100))
+    assert head.split() == [*COMPARED]
+    assert first.startswith("  a ") and seconds(FAST.step_time_s) in first
+    assert short_words(FAST.layout) in first
+    assert second.split() == ["b", "no", "layout", "fits"]

@@ -35,7 +35,6 @@ from meshwright.web.guard import LARGEST_BODY, POLICY
 from meshwright.web.prices import by_chip, with_price
 from meshwright.web.question import OPENING
 from meshwright.web.work import Asking, Stopped
-from refusals import refusal
 from shell import Shell
 
 ASKED = "llama3-8b --on 8xh100-sxm --batch 64seq"
@@ -691,10 +690,16 @@ def test_a_slider_is_a_changed_machine() -> None:
     assert wide.rates == usual.rates
     assert machine(hbm=2).rates != usual.rates
     assert machine(latency=2).fabric != usual.fabric
-    with refusal("factors.'speed' is not known"):
-        machine(speed=2)
-    with refusal("factors.flops must be between"):
-        machine(flops=0)
+    for factors, why in (
+        (
+            {"speed": 2},
+            "factors: field 'speed' is not known; known: bandwidth, flops",
+        ),
+        ({"flops": 0}, "factors.flops must be between"),
+        ({"flops": "2"}, "factors.flops must be of type number"),
+    ):
+        body = {"scenarios": ["h100"], "factors": factors}
+        assert why in ask("limits", body).refused
 
 
 def test_a_price_changes_the_money_and_nothing_else() -> None:

@@ -81,6 +81,8 @@ class Advice(Displayed):
     """Measured beside predicted; None without a measured time."""
     format: str = ""
     """The format whose words the changes have; "": fields of a job."""
+    foreign: bool = False
+    """Whether the run is a file of that format, not a job of ours."""
     unfit: int = 0
     """Single changes left out, since they do not fit."""
     unsaid: int = 0
@@ -222,6 +224,7 @@ def advise(
         judge.tie,
         gap=seen,
         format=words.format if words.base is not None else "",
+        foreign=bool(format),
         unfit=len(tried) - len(fine),
         unsaid=len(fine) - len(known),
         notes=run.notes,

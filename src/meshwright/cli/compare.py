@@ -99,7 +99,6 @@ def compare(
         return with_log(run, job, on)
     from ..compare import compare as compute
     from ..formats.run_folder import read_run
-    from ..report import console
     from ..report.compare import comparison_card, comparison_report, writers
 
     comparison = compute(read_run(run))
@@ -107,7 +106,7 @@ def compare(
     return Answer(
         comparison.to_dict,
         lambda: comparison_card(comparison, [later]),
-        lambda: [comparison_report(comparison, console.ascii_only())],
+        lambda: [comparison_report(comparison)],
         files=writers(comparison),
     )
 

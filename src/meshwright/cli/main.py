@@ -185,8 +185,8 @@ def predict(
     """
     from rich.console import Group
 
-    from ..report import console, files, run_card
     from ..report import explain as explanation
+    from ..report import files, run_card
     from ..report.card import Card, Commands
     from ..report.predict import prediction_report
 
@@ -203,7 +203,7 @@ def predict(
     return Answer(
         lambda: p.to_dict() | ({"explain": term} if explain else {}),
         card,
-        lambda: [prediction_report(p, console.ascii_only())] * (not explain),
+        lambda: [prediction_report(p)] * (not explain),
         files=files.of_predictions([p], p),
         code=0 if p.fits else 1,
     )
@@ -298,15 +298,14 @@ def timeline(model: ModelArg, /, *, given: Mapping[str, str]) -> Answer:
     2 -o gantt.png
     """
     from ..prediction.replay import replay
-    from ..report import console, files
+    from ..report import files
     from ..report.timeline import timeline_card, timeline_report
 
     exact = replay(prediction_of_arguments(model, given))
-    ascii_only = console.ascii_only()
     return Answer(
         exact.to_dict,
-        lambda: timeline_card(exact, ascii_only),
-        lambda: [timeline_report(exact, ascii_only)],
+        lambda: timeline_card(exact),
+        lambda: [timeline_report(exact)],
         files=files.of_replay(exact),
     )
 

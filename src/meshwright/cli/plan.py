@@ -336,7 +336,6 @@ class Plans(NamedTuple):
 
     def why(self) -> Iterator[Any]:
         """The best layouts in full, why they win, and what a layout of the user's lacks."""
-        from ..report import console
         from ..report import plan as reports
         from ..report.lines import noted
 
@@ -344,7 +343,7 @@ class Plans(NamedTuple):
             yield from (reports.sizing_table(self.size), "")
         for name, each in self.plans.items():
             again = self.again[name]
-            yield reports.why_report(each, again, console.ascii_only())
+            yield reports.why_report(each, again)
             yield ""
         if self.mine:
             yield from (reports.against(self.mine, self.first), "")
@@ -355,8 +354,6 @@ class Plans(NamedTuple):
         """Families, every layout shown, and what was searched."""
         from ..report import plan as reports
 
-        if len(self.plans) > 1:
-            yield from (reports.comparison(dict(self.plans)), "")
         for each in self.plans.values():
             yield from (reports.rest_report(each), "")
 

@@ -19,7 +19,6 @@ from .text import (
     BRIEFLY,
     memory_needed,
     percent,
-    range_text,
     risk_words,
     seconds,
     short_words,
@@ -106,7 +105,7 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
             p = each.prediction
             yield CardRow(
                 label,
-                f"{gain(each)}, {seconds(p.step_time_s)}: {flags(each)}",
+                f"{gain(each)}, {seconds(p.step_time_s)}: {in_their_terms(advice, each)}",
                 rank=rank,
             )
 
@@ -137,9 +136,14 @@ def flags(each: Advised) -> str:
     return ", ".join(flag(k, *pair) for k, pair in each.words.items())
 
 
+def in_their_terms(advice: Advice, each: Advised) -> str:
+    """The keys of a change in the file that was read; fields, where that is a job of ours."""
+    return flags(each) if advice.foreign else fields(advice, each)
+
+
 def briefly(advice: Advice, each: Advised) -> str:
-    """The keys of a change, where a table has room for them, else its fields."""
-    words = flags(each)
+    """A change in the run's own terms, where a table has room for them, else its fields."""
+    words = in_their_terms(advice, each)
     return words if len(words) <= FIRST else fields(advice, each)
 
 
@@ -196,7 +200,7 @@ def line(advice: Advice, each: Advised) -> str:
     """A change in one line: what it sets, and what the run is with it."""
     p = each.prediction
     return (
-        f"{fields(advice, each)}: {gain(each, 1)} tokens/s, {step_words(p, range_text)},"
+        f"{fields(advice, each)}: {gain(each, 1)} tokens/s, {step_words(p)},"
         f" {memory_needed(p)}, out-of-memory risk"
         f" {risk_words(p.risk_of_oom)}; {flags(each)}"
     )

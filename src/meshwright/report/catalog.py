@@ -7,7 +7,6 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from .. import catalog
@@ -16,7 +15,7 @@ from ..describe.chip import Chip
 from ..describe.fields import fields_of
 from ..describe.framework import Framework, framework, frameworks
 from ..describe.model import Model
-from ..describe.network import Dim, Network
+from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands
@@ -42,29 +41,48 @@ def catalog_report(kind: str, name: str | None = None) -> RenderableType:
     names = names_of(kind)
     if name is not None:
         return details(FINDERS[kind](name))
-    table = {
-        "chips": chips,
-        "networks": networks,
-        "models": models,
-        "frameworks": profiles,
-    }
-    return table[kind](names)
+    rows = [(each, *_cells(kind, FINDERS[kind](each))) for each in names]
+    total = PARAMETERS if kind == "models" else ()
+    columns = (kind.removesuffix("s"), *total, *KEY[kind])
+    left = [i for i, column in enumerate(columns) if column in WORDS]
+    return text_table(columns, rows, left=left)
 
 
 KEY = {
     "chips": (
-        "bf16",
-        "hbm_bytes",
-        "hbm_bandwidth",
-        "power_w",
-        "usd_per_hour",
-        "network",
+        *("bf16", "fp16", "hbm_bytes", "hbm_bandwidth", "power_w"),
+        *("usd_per_hour", "network"),
     ),
-    "networks": ("bandwidth", "latency", "size", "chip"),
-    "models": ("layers", "hidden", "heads", "ffn", "vocab", "seq"),
-    "frameworks": ("attention", "compiled", "framework_bytes", "host_s"),
+    "networks": ("name", "kind", "bandwidth", "latency", "size", "chip"),
+    "models": (
+        *("layers", "hidden", "heads", "kv_heads", "ffn", "experts", "top_k"),
+        *("vocab", "seq"),
+    ),
+    "frameworks": (
+        *("attention", "compiled", "framework_bytes", "host_s", "float8"),
+    ),
 }
-"""Kind -> last words of the fields that its card shows."""
+"""Kind -> last words of the fields that its card shows, and a table of all things of the kind."""
+WORDS = ("network", "name", "kind", "chip", "attention", "float8")
+"""Those whose values are words."""
+PARAMETERS = ("parameters", "active")
+"""Of models, what is counted."""
+
+
+def _cells(kind: str, thing: Any) -> Iterator[str]:
+    """The fields of KEY; of a network those of its dimensions, the fastest first."""
+    if kind == "models":
+        total, active = parameters(thing), parameters(thing, True)
+        yield count(total, 4)
+        yield count(active, 4) if active != total else ""
+    rows = [*_rows(thing, "")]
+    for key in KEY[kind]:
+        fields = [
+            text for path, text, _ in rows if path.rpartition(".")[2] == key
+        ]
+        yield "; ".join(fields)
+
+
 PAPERS = ("book-", "epoch-", "lbl-")
 """How names of machines as a paper reckons with them begin: a card lists them last."""
 
@@ -97,7 +115,7 @@ def catalog_card(kind: str, name: str | None = None) -> Card:
             _origin(thing.sources, path) or _words(thing.sources.get("*", {})),
         )
         for path, text in texts.items()
-        if path.rpartition(".")[2] in KEY[kind]
+        if path.rpartition(".")[2] in KEY[kind] and not path.endswith(".name")
     ]
     use = {
         "chips": f"meshwright plan llama3-8b --on 64x{thing.name} --batch 1Mi",
@@ -141,51 +159,6 @@ def catalog_to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
     return {kind: [plain_data(FINDERS[kind](each)) for each in names]}
 
 
-def chips(names: Sequence[str]) -> Table:
-    """Peaks, memory, network."""
-    return text_table(
-        "chip | dense matrix peak | memory | bandwidth | power | USD/h | network",
-        [
-            (
-                chip.name,
-                _peak(chip),
-                show(chip.hbm_bytes, "B"),
-                show(chip.hbm_bandwidth, "B/s"),
-                show(chip.power_w, "W") if chip.power_w else "",
-                f"{chip.usd_per_hour:g}" if chip.usd_per_hour else "",
-                chip.network,
-            )
-            for chip in map(catalog.chip, names)
-        ],
-    )
-
-
-def _peak(chip: Chip) -> str:
-    """Of bf16, or of the first precision of a chip without it."""
-    best = "bf16" if "bf16" in chip.matrix_flops else [*chip.matrix_flops][0]
-    return f"{show(chip.matrix_flops[best], 'FLOP/s')} {best}"
-
-
-def networks(names: Sequence[str]) -> Table:
-    """Dimensions, fastest first."""
-    return text_table(
-        "network | usual chip | dimensions, fastest first (one way per chip)",
-        [
-            (network.name, network.chip, "; ".join(map(_dim, network.dims)))
-            for network in map(catalog.network, names)
-        ],
-        left=(1, 2),
-    )
-
-
-def _dim(d: Dim) -> str:
-    """Kind, size and speed of a network dimension."""
-    return (
-        f"{d.name} {d.kind} of {d.size or 'any number'} at {show(d.bandwidth, 'B/s')},"
-        f" {show(d.latency, 's')}"
-    )
-
-
 def active_words(m: Model) -> str:
     """ ", 12.9 B active for a token (12.8 B without the embedding)" of a mixture of experts; empty
     where a token passes through all parameters.
@@ -196,48 +169,6 @@ def active_words(m: Model) -> str:
     without = f" ({count(inner, 4)} without the embedding)"
     return f", {count(active, 4)} active for a token" + without * (
         inner < active
-    )
-
-
-def models(names: Sequence[str]) -> Table:
-    """Shapes and parameter counts."""
-    return text_table(
-        "model | parameters | active | layers | hidden | heads | kv | ffn | experts | vocab | seq",
-        map(_model, map(catalog.model, names)),
-    )
-
-
-def _model(m: Model) -> tuple[str, ...]:
-    """The cells of a model."""
-    total, active = parameters(m), parameters(m, True)
-    shape = (m.layers, m.hidden, m.heads, m.K, m.ffn)
-    return (
-        m.name,
-        count(total, 4),
-        count(active, 4) if active != total else "",
-        *map(str, shape),
-        f"{m.moe.top_k} of {m.moe.experts}" if m.moe else "",
-        str(m.vocab),
-        str(m.seq),
-    )
-
-
-def profiles(names: Sequence[str]) -> Table:
-    """What each runs and keeps."""
-    return text_table(
-        "framework | attention | compiled | memory of its own | launch of a layer | fp8",
-        [
-            (
-                each.name,
-                each.attention,
-                "yes" if each.compiled else "no",
-                show(each.framework_bytes, "GiB"),
-                show(each.host_s, "s"),
-                each.float8,
-            )
-            for each in map(framework, names)
-        ],
-        left=(1, 5),
     )
 
 
@@ -276,7 +207,9 @@ def _rows(thing: Any, path: str) -> Iterator[tuple[str, str, bool]]:
     for field in fields_of(type(thing)).values():
         value = getattr(thing, field.name)
         here = path + field.name
-        if field.name in ("sources", "name") or value in (None, "", ()):
+        if value in (None, "", ()) or field.name == "sources":
+            continue
+        if field.name == "name" and not path:
             continue
         if is_dataclass(value):
             yield from _rows(value, here + ".")

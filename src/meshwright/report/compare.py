@@ -26,8 +26,8 @@ from .text import (
     CAUSES,
     layout_words,
     percent,
+    range_text,
     seconds,
-    short_range,
     short_words,
     signed,
 )
@@ -78,7 +78,7 @@ def interval_row(
         inside = ends[0] <= measured <= ends[1]
         word, style = ("yes", "bold green") if inside else ("no", "bold red")
         where = "inside" if inside else "outside"
-        words = f"{where} its 90 % interval of {short_range(*ends, seconds)}"
+        words = f"{where} its 90 % interval of {range_text(*ends, seconds)}"
         yield CardRow(
             word, f"{ratio:.2f} times the prediction, {words}", style
         )
@@ -124,9 +124,7 @@ CAUSED = 3
 """Causes of a difference on a card."""
 
 
-def comparison_report(
-    c: Comparison, ascii_only: bool = False
-) -> RenderableType:
+def comparison_report(c: Comparison) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
     parts = _head(
@@ -143,7 +141,7 @@ def comparison_report(
             parts += [
                 Text(),
                 Text(f"{name}: {seconds(line.makespan_s)}", "bold"),
-                *gantt(line, ascii_only),
+                *gantt(line),
             ]
     return Group(*parts, Text(), *noted(c.why()))
 

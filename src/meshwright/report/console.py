@@ -97,11 +97,6 @@ def show_json(data: Mapping[str, Any]) -> None:
         to_nobody()
 
 
-def ascii_only() -> bool:
-    """stdout cannot show block characters."""
-    return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
-
-
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A bar on stderr that is told (what is done, share); where stderr is no terminal, a line of

@@ -27,13 +27,10 @@ INTERRUPTED = "interrupted; the same command with -o FILE.jsonl continues"
 
 def grid_card(grid: Grid, column: str, notes: Sequence[str] = ()) -> Card:
     """The table as far as a card has room."""
-    (first, ups), (second, across) = grid.axes
+    (first, _), (second, across) = grid.axes
     demand_column(grid, column)
     names = (f"{first} \\ {second}", *map(str, across), "")
-    rows = [
-        (str(value), *(cell(column, v) for v in line), "")
-        for value, line in zip(ups, grid.table(column), strict=True)
-    ]
+    rows = [(*row, "") for row in _rows(grid, column, slice(None))]
     return Card(
         f"{column} by {first} (down) and {second} (across)",
         (Table(names, rows, most=9), *card_notes((*notes, *_notes(grid)))),
@@ -55,19 +52,20 @@ def grid_report(grid: Grid, column: str) -> RenderableType:
 
 
 def _parts(grid: Grid, column: str) -> Iterator[RenderableType]:
-    (first, ups), (second, across) = grid.axes
+    (first, _), (second, across) = grid.axes
     yield Text(f"{column}: {first} down, {second} across", "bold")
-    cells = grid.table(column)
     for at in range(0, len(across), WIDEST):
         part = slice(at, at + WIDEST)
-        yield text_table(
-            (first, *map(str, across[part])),
-            [
-                (str(value), *(cell(column, v) for v in line[part]))
-                for value, line in zip(ups, cells, strict=True)
-            ],
-        )
+        names = (first, *map(str, across[part]))
+        yield text_table(names, _rows(grid, column, part))
     yield from noted(_notes(grid, 3))
+
+
+def _rows(grid: Grid, column: str, part: slice) -> Iterator[tuple[str, ...]]:
+    """A value of the first field, and the cells of some values of the second."""
+    (_, ups), _ = grid.axes
+    for value, line in zip(ups, grid.table(column), strict=True):
+        yield str(value), *(cell(column, v) for v in line[part])
 
 
 def _notes(grid: Grid, most: int | None = None) -> Iterator[str]:

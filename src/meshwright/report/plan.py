@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..layout import practice
@@ -19,14 +18,13 @@ from ..search import why_simpler
 from ..units import show
 from .lines import IndentedLine, noted, taken_first
 from .predict import memory_table, notes, time_table, title_and_headline
-from .run_card import BINDING, SEEN, yours
+from .run_card import SEEN, yours
 from .tables import text_table
 from .text import (
     BRIEFLY,
     CAUSES,
     NOTHING,
     count,
-    layout_words,
     memory_needed,
     percent,
     risk_words,
@@ -49,18 +47,12 @@ MEMORY = 0.03
 """Differences of memory below this share are not named."""
 
 
-def plan_report(
-    plan: Plan, command: str, ascii_only: bool = False
-) -> RenderableType:
+def plan_report(plan: Plan, command: str) -> RenderableType:
     """Everything there is to a plan; `command`: what predicts the best layout again."""
-    return Group(
-        why_report(plan, command, ascii_only), Text(), rest_report(plan)
-    )
+    return Group(why_report(plan, command), Text(), rest_report(plan))
 
 
-def why_report(
-    plan: Plan, command: str, ascii_only: bool = False
-) -> RenderableType:
+def why_report(plan: Plan, command: str) -> RenderableType:
     """The best layout in full, and why it is the best; `command`: what predicts it again."""
     first, rest = taken_first(plan.notes)
     parts: list[RenderableType] = [
@@ -72,11 +64,11 @@ def why_report(
         parts += [
             *title_and_headline(best, not plan.idle),
             Text(),
-            time_table(best, ascii_only),
+            time_table(best),
             Text(),
-            memory_table(best, ascii_only),
+            memory_table(best),
             Text(),
-            *best_details(plan),
+            IndentedLine(reason(plan)),
         ]
         if plan.families:
             parts += [*_software(plan), elastic(plan)]
@@ -96,7 +88,7 @@ def why_report(
                 Text("closest:", "bold"),
                 *title_and_headline(plan.closest),
                 Text(),
-                memory_table(plan.closest, ascii_only),
+                memory_table(plan.closest),
             ]
     return Group(*parts)
 
@@ -191,40 +183,6 @@ def versus(best: Prediction, other: Prediction) -> str:
     if abs(other.risk_of_oom - best.risk_of_oom) >= RISKS:
         parts.append(f"risk of running out {risk_words(other.risk_of_oom)}")
     return ", ".join(parts) or "the same in every cause"
-
-
-def best_details(plan: Plan) -> Iterator[RenderableType]:
-    """What binds the best layout, and what the next one gains or loses."""
-    best = plan.best
-    if not best:
-        return
-    ranked = sorted(best.time_s.items(), key=lambda item: -item[1])
-    binding = [
-        (cause, s)
-        for cause, s in ranked
-        if cause != "compute" and s >= BINDING * best.caused_s
-    ]
-    words = ", ".join(
-        f"{CAUSES[cause]} {show(s, 's')} ({percent(s / best.caused_s)})"
-        for cause, s in binding
-    )
-    yield IndentedLine(reason(plan))
-    share = percent(best.time_s["compute"] / best.caused_s, 0)
-    yield IndentedLine(
-        f"{share} of the step is compute."
-        + (f" Next: {words}." if words else "")
-    )
-    second = next((p for p in plan.alternatives if differs(p, best)), None)
-    if second:
-        yield IndentedLine(
-            f"second: {short_words(second.layout)} ({difference_words(plan, second)};"
-            f" {versus(best, second)})"
-        )
-
-
-def differs(p: Prediction, best: Prediction) -> bool:
-    """Whether a layout reads differently: others only lie elsewhere, or cut norms otherwise."""
-    return short_words(p.layout) != short_words(best.layout)
 
 
 def difference_words(plan: Plan, p: Prediction) -> str:
@@ -455,22 +413,3 @@ def searched(plan: Plan) -> Iterator[RenderableType]:
                 f"  {times:,} combination{'s' * (times != 1)} of degrees skipped: {rule}",
                 "dim",
             )
-
-
-def comparison(plans: dict[str, Plan]) -> Table:
-    """The best layout under several assumption sets, side by side."""
-    return text_table(
-        "assumptions | step | MFU | memory | what",
-        [
-            (
-                name,
-                seconds(p.step_time_s),
-                percent(p.mfu),
-                memory_needed(p),
-                layout_words(p.layout, p.microbatches),
-            )
-            if (p := plan.best)
-            else (name, "", "", "", "no layout fits")
-            for name, plan in plans.items()
-        ],
-    )

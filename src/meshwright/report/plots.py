@@ -15,6 +15,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Patch
 from matplotlib.ticker import (
@@ -225,15 +226,8 @@ def panels(
     memory_bars(middle, [p.memory_bytes for p in predictions])
     for x, p in enumerate(predictions):
         if not p.fits:
-            middle.annotate(
-                "does not fit",
-                (x, p.memory_bytes["allocated"] / GIB),
-                (0, 2),
-                textcoords="offset points",
-                ha="center",
-                fontsize=6,
-                fontweight="bold",
-            )
+            y = p.memory_bytes["allocated"] / GIB
+            _above(middle, x, y, "does not fit", fontsize=6, weight="bold")
     configuration(low, predictions, names)
     low.set_xlim(-0.6, len(predictions) - 0.4)
 
@@ -245,15 +239,14 @@ def time_bars(axes: Axes, times: Sequence[Mapping[str, float]]) -> None:
     axes.set_ylabel("step time [s]")
     for x, t in enumerate(times):
         whole = sum(t.values())
-        axes.annotate(
-            f"{whole:.3g}",
-            (x, whole),
-            (0, 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+        _above(axes, x, whole, f"{whole:.3g}", fontsize=8)
     axes.set_ylim(0.0, 1.1 * max(sum(t.values()) for t in times))
+
+
+def _above(axes: Axes, x: float, y: float, words: str, **look: Any) -> None:
+    """Words on top of a bar."""
+    place: Any = {"textcoords": "offset points", "ha": "center"}
+    axes.annotate(words, (x, y), (0, 2), **place, **look)
 
 
 def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
@@ -262,13 +255,10 @@ def memory_bars(axes: Axes, uses: Sequence[Mapping[str, float]]) -> None:
     _finish(axes)
     # assumption sets differ in it
     room = [use["capacity"] / GIB for use in uses]
-    ends = (
-        [x - 0.5 for x in range(len(uses))],
-        [x + 0.5 for x in range(len(uses))],
-    )
     axes.hlines(
         room,
-        *ends,
+        [x - 0.5 for x in range(len(uses))],
+        [x + 0.5 for x in range(len(uses))],
         color="black",
         linestyle="--",
         linewidth=1.2,
@@ -337,19 +327,17 @@ def configuration(
     axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]
 ) -> None:
     """The layout of each bar as a column of values; rows in which nothing happens are left out."""
-    cells_by_row = {
-        row: [_cell(getattr(p.layout, row)) for p in predictions]
-        for row in FIELDS
-    }
-    cells_by_row |= {
-        "microbatches": [_cell(p.microbatches) for p in predictions]
-    }
-    cells_by_row |= {"MFU": [f"{100 * p.mfu:.1f}%" for p in predictions]}
-    cells_by_row |= {
-        f"in one {near(predictions[0])[0]}": [
-            near(p)[1].replace(" ", "\u2009") for p in predictions
-        ]
-    }
+    (node, _), *_ = map(near, predictions)
+    columns = [
+        {
+            **{row: _cell(getattr(p.layout, row)) for row in FIELDS},
+            "microbatches": _cell(p.microbatches),
+            "MFU": f"{100 * p.mfu:.1f}%",
+            f"in one {node}": near(p)[1].replace(" ", "\u2009"),
+        }
+        for p in predictions
+    ]
+    cells_by_row = {row: [each[row] for each in columns] for row in columns[0]}
     rows = [
         row
         for row, cells in cells_by_row.items()
@@ -465,19 +453,15 @@ def _interval(
     predictions: Sequence[Prediction], values: Sequence[float]
 ) -> list[list[float]]:
     """How far what goes with 1 / step time may lie below and above; 0 without an interval."""
-    ends = [
-        p.interval_s or (p.step_time_s, p.step_time_s) for p in predictions
+    shares = [
+        (1 - s / high, s / low - 1)
+        for p in predictions
+        for s in [p.step_time_s]
+        for low, high in [p.interval_s or (s, s)]
     ]
-    seconds = [p.step_time_s for p in predictions]
     return [
-        [
-            v * (1 - s / e[1])
-            for v, s, e in zip(values, seconds, ends, strict=True)
-        ],
-        [
-            v * (s / e[0] - 1)
-            for v, s, e in zip(values, seconds, ends, strict=True)
-        ],
+        [v * share for v, share in zip(values, side, strict=True)]
+        for side in zip(*shares, strict=True)
     ]
 
 
@@ -527,13 +511,12 @@ def pipeline(replay: Replay) -> Figure:
     chunks = (
         max((action.chunk for row in t.order for action in row), default=0) + 1
     )
+    cut = f", {chunks} chunks a rank" if chunks > 1 else ""
     words = (
-        f"{p.layout.schedule}, {chunks} chunks a rank"
-        if chunks > 1
-        else p.layout.schedule
+        f"{p.job.model.name}: {p.layout.schedule}{cut}, {p.microbatches} microbatches,"
+        f" {p.job.under_words}"
     )
-    words += f", {p.microbatches} microbatches, {p.job.under_words}"
-    figure = pipelines({f"{p.job.model.name}: {words}": t})
+    figure = pipelines({words: t})
     figure.suptitle(f"bubble: {bubble(replay)}", fontsize=10)
     for axes in figure.axes:
         _filling(axes, t)
@@ -545,23 +528,12 @@ def _filling(axes: Axes, t: Timeline) -> None:
     full = max(starts[0] for starts in t.start_s)
     done = min(ends[-1] for ends in t.end_s)
     unit, _ = _time_unit(t.makespan_s)
-    for words, start, end in (
-        ("fill", 0.0, full),
-        ("drain", done, t.makespan_s),
-    ):
+    look: Any = {"ha": "center", "fontsize": 9, "style": "italic"}
+    for words, *ends in (("fill", 0.0, full), ("drain", done, t.makespan_s)):
+        start, end = (s / unit for s in ends)
         if end > start:
-            axes.axvspan(
-                start / unit, end / unit, color="black", alpha=0.06, zorder=0
-            )
-            axes.text(
-                (start + end) / 2 / unit,
-                len(t.order) - 0.55,
-                words,
-                ha="center",
-                va="bottom",
-                fontsize=9,
-                style="italic",
-            )
+            axes.axvspan(start, end, color="black", alpha=0.06, zorder=0)
+            axes.text((start + end) / 2, len(t.order) - 0.55, words, **look)
 
 
 def pipelines(timelines: Mapping[str, Timeline], title: str = "") -> Figure:
@@ -641,17 +613,13 @@ def _boxes(
 def _shade(colour: str, chunk: int) -> tuple[float, ...]:
     """The colour, darker for later chunks."""
     dark = 0.78 ** min(chunk, 4)
-    return tuple(int(colour[i : i + 2], 16) / 255 * dark for i in (1, 3, 5))
+    return tuple(dark * part for part in to_rgb(colour))
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
-    return (
-        (1.0, "s")
-        if seconds >= 1
-        else (1e-3, "ms")
-        if seconds >= 1e-3
-        else (1e-6, "us")
-    )
+    """The largest unit of which there is one."""
+    units = (1.0, "s"), (1e-3, "ms"), (1e-6, "us")
+    return next((u for u in units if seconds >= u[0]), units[-1])
 
 
 def _gantt_legend(figure: Figure, timelines: Sequence[Timeline]) -> None:

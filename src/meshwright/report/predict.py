@@ -19,7 +19,7 @@ from .text import (
     MFU,
     NOTHING,
     TOTALS,
-    bar,
+    Bar,
     count,
     evidence,
     headline,
@@ -29,22 +29,17 @@ from .text import (
     seconds,
 )
 
-WIDTH = 12
-"""Characters of a full bar."""
 
-
-def prediction_report(
-    p: Prediction, ascii_only: bool = False
-) -> RenderableType:
+def prediction_report(p: Prediction) -> RenderableType:
     """Everything `predict` prints."""
     first, _ = taken_first(p.notes)
     return Group(
         *(IndentedLine(note, "yellow") for note in first),
         *title_and_headline(p),
         Text(),
-        time_table(p, ascii_only),
+        time_table(p),
         Text(),
-        memory_table(p, ascii_only),
+        memory_table(p),
         *notes(p),
     )
 
@@ -71,7 +66,7 @@ def title_and_headline(
         yield IndentedLine(line, "dim", 2)
 
 
-def time_table(p: Prediction, ascii_only: bool = False) -> Table:
+def time_table(p: Prediction) -> Table:
     """Seconds by cause; causes that take no time are left out."""
     longest = max(p.time_s.values())
     rows = (
@@ -79,7 +74,7 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
             cause,
             seconds(s),
             percent(s / p.step_time_s),
-            bar(s / longest, WIDTH, ascii_only),
+            Bar(s / longest),
             CAUSES[cause],
         )
         for cause, s in p.time_s.items()
@@ -92,15 +87,14 @@ def time_table(p: Prediction, ascii_only: bool = False) -> Table:
     )
 
 
-def memory_table(p: Prediction, ascii_only: bool = False) -> Table:
+def memory_table(p: Prediction) -> Table:
     """Bytes by kind on the fullest chip, against what it has; then their sums."""
     use = p.memory_bytes
     capacity = use["capacity"]
 
-    def cells(name: str) -> tuple[str, ...]:
+    def cells(name: str) -> tuple[str | Bar, ...]:
         share = use[name] / capacity
-        drawn = bar(share, WIDTH, ascii_only)
-        return name, show(use[name], "GiB"), percent(share), drawn
+        return name, show(use[name], "GiB"), percent(share), Bar(share)
 
     table = text_table(
         "fullest chip | size | of capacity |  | ",

@@ -21,12 +21,12 @@ from .lines import taken_first
 from .text import (
     BRIEFLY,
     count,
+    memory_needed,
     percent,
     priced_run,
     risk_words,
     run_words,
     seconds,
-    short_range,
     short_words,
     step_words,
 )
@@ -159,18 +159,25 @@ def compared(plans: Mapping[str, Plan]) -> Card:
     for name, plan in plans.items():
         p = plan.best
         cells = (
-            (seconds(p.step_time_s), percent(p.mfu), short_words(p.layout))
+            (
+                *(seconds(p.step_time_s), percent(p.mfu)),
+                *(memory_needed(p), short_words(p.layout)),
+            )
             if p
-            else ("-", "-", "no layout fits")
+            else ("", "", "", "no layout fits")
         )
         rows.append((name, *cells))
     first = next((p.best for p in plans.values() if p.best), None)
     return Card(
         (f"Plan {question(first.job)}" if first else "Plan")
         + f" under {len(plans)} sets of assumptions",
-        (CardTable(("assumptions", "step", "MFU", "layout"), rows, most=10),),
+        (CardTable(COMPARED, rows, most=10),),
         ALL,
     )
+
+
+COMPARED = ("assumptions", "step", "MFU", "memory", "layout")
+"""Columns of sets of assumptions side by side."""
 
 
 def question(job: Job) -> str:
@@ -225,7 +232,7 @@ def _memory(p: Prediction) -> str:
 
 def step_rows(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
-    words = step_words(p, short_range)
+    words = step_words(p)
     rate = f"{count(p.tokens_per_s)} tokens/s"
     yield CardRow("step", f"{words}, {rate}, MFU {percent(p.mfu)}", "bold")
 

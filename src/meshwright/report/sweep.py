@@ -20,10 +20,8 @@ from .text import (
     interval_words,
     percent,
     priced_run,
-    range_text,
     run_words,
     seconds,
-    short_range,
     short_words,
 )
 
@@ -88,7 +86,7 @@ def _table(
             (
                 *head,
                 seconds(p.step_time_s),
-                interval_words(p, short_range if brief else range_text),
+                interval_words(p),
                 *(_run(p, brief) if money else [count(p.tokens_per_s)]),
                 _times(p, first, brief),
                 percent(p.mfu),

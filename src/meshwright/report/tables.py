@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rich.console import RenderableType
 from rich.table import Table
-from rich.text import Text
 
 WORDS = ("", "what it is", "source", "why", "what", "note")
 """Columns of text, by their names; all but the first column are numbers else."""
@@ -13,7 +13,7 @@ WORDS = ("", "what it is", "source", "why", "what", "note")
 
 def text_table(
     header: str | Iterable[str],
-    rows: Iterable[Sequence[str | Text]] = (),
+    rows: Iterable[Sequence[RenderableType]] = (),
     total: Sequence[str] = (),
     left: Sequence[int] = (),
     caption: str = "",

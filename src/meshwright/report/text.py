@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
+from typing import NamedTuple
+
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 
 from ..describe import layers
 from ..describe.chip import Chip
@@ -82,17 +86,35 @@ LOST = {
 """`Prediction.lost_s`, in words."""
 CLOSE = 0.005
 """Shares by which two ways to the same number may differ without a word."""
-BLOCKS = " ▏▎▍▌▋▊▉█"
+WIDTH = 12
+"""Characters of a full bar."""
+BLOCKS = " ▏▎▍▌▋▊▉"
 
 
-def bar(share: float, width: int, ascii_only: bool = False) -> str:
-    """A horizontal bar of `share` (0..1) of `width` characters, in eighths of one."""
-    # in this order what is not a number counts as 0
-    share = min(max(0.0, share), 1.0)
-    if ascii_only:
-        return "#" * round(share * width)
-    eighths = round(share * width * 8)
-    return "█" * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
+class Bar(NamedTuple):
+    """A horizontal bar of `share` (0..1) of WIDTH characters."""
+
+    share: float
+
+    def __str__(self) -> str:
+        """In eighths of a character."""
+        whole, eighths = divmod(round(self.length * 8), 8)
+        return "█" * whole + BLOCKS[eighths].strip()
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[str]:
+        yield "#" * round(self.length) if options.ascii_only else str(self)
+
+    def __rich_measure__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Measurement:
+        return Measurement(len(str(self)), len(str(self)))
+
+    @property
+    def length(self) -> float:
+        """In characters; in this order what is not a number counts as 0."""
+        return WIDTH * min(max(0.0, self.share), 1.0)
 
 
 def seconds(value: float, digits: int = 3) -> str:
@@ -239,34 +261,20 @@ def risk_words(risk: float) -> str:
 
 
 def range_text(low: float, high: float, shown: Callable[[float], str]) -> str:
-    """Two numbers with their unit said once if it is the same: "7.3 to 8.6 s"."""
-    one = shown(low)
-    other = shown(high)
+    """Two numbers with their unit said once if it is the same: "7.3-8.6 s"."""
+    one, other = shown(low), shown(high)
     unit = other.partition(" ")[2]
-    return (
-        f"{one.removesuffix(' ' + unit)} to {other}"
-        if unit
-        else f"{one} to {other}"
-    )
+    return f"{one.removesuffix(f' {unit}')}-{other}"
 
 
-def short_range(low: float, high: float, shown: Callable[[float], str]) -> str:
-    """`range_text` in few characters: "7.3-8.6 s"."""
-    return range_text(low, high, shown).replace(" to ", "-")
-
-
-Between = Callable[[float, float, Callable[[float], str]], str]
-"""How two numbers are said: `range_text` or `short_range`."""
-
-
-def interval_words(p: Prediction, between: Between) -> str:
+def interval_words(p: Prediction) -> str:
     """The 90 % interval of a step; empty where there is none."""
-    return between(*p.interval_s, seconds) if p.interval_s else ""
+    return range_text(*p.interval_s, seconds) if p.interval_s else ""
 
 
-def step_words(p: Prediction, between: Between) -> str:
+def step_words(p: Prediction) -> str:
     """The step with its interval: 7.9 s (90 %: 7.3-8.6 s)."""
-    sure = interval_words(p, between)
+    sure = interval_words(p)
     return seconds(p.step_time_s) + (f" (90 %: {sure})" if sure else "")
 
 
@@ -284,7 +292,7 @@ def headline(p: Prediction) -> list[str]:
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     lines = [
         (
-            f"step time {step_words(p, range_text)} for {p.job.batch_tokens:,.0f} tokens"
+            f"step time {step_words(p)} for {p.job.batch_tokens:,.0f} tokens"
             f" ({p.job.batch:,} sequences of {p.job.T:,})"
         ),
         (
@@ -310,10 +318,7 @@ def headline(p: Prediction) -> list[str]:
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
     lines.insert(len(lines) if p.fits else 0, room(p))
-    chip = p.job.cluster.chip
-    priced = p.train_time_s is None or chip.usd_per_hour
-    rest = (whole_run(p), "" if priced else chip.unpriced, interruptions(p))
-    return [*lines, *filter(None, rest)]
+    return [*lines, *filter(None, (whole_run(p), interruptions(p)))]
 
 
 def evidence(p: Prediction) -> list[str]:
@@ -361,25 +366,14 @@ def room(p: Prediction) -> str:
 
 
 def whole_run(p: Prediction) -> str:
-    """Days, chip-hours, cost and energy with their intervals, and what interruptions take of them;
-    empty if the job names no tokens.
-    """
+    """Days, cost, chip-hours and energy with their intervals; empty if the job names no tokens."""
     if p.train_time_s is None or p.chip_hours is None:
         return ""
-    parts = [
-        f"{count(p.job.tokens)} tokens in {_sure(p, p.train_time_s, _time)}",
-        f"{_sure(p, p.chip_hours, count)} chip-hours",
-    ]
-    if p.cost_usd is not None:
-        price = price_words(p.job.cluster.chip)
-        parts.append(f"{_sure(p, p.cost_usd, count)} USD at {price}")
-    else:
-        parts.append("USD unknown")
+    parts = [f"{sure(p, p.chip_hours, count)} chip-hours"]
     if p.energy_j is not None:
-        parts.append(
-            f"{_sure(p, p.energy_j / 3600, _energy)} at the power limit"
-        )
-    return ", ".join(parts)
+        energy = sure(p, p.energy_j / 3600, lambda value: show(value, "Wh"))
+        parts.append(f"{energy} at the power limit")
+    return f"{count(p.job.tokens)} tokens take {', '.join([*parts, priced_run(p)])}"
 
 
 def run_words(p: Prediction) -> str:
@@ -388,11 +382,9 @@ def run_words(p: Prediction) -> str:
     """
     parts = []
     if p.train_time_s is not None:
-        parts.append(
-            f"{_time(p.train_time_s)}{around(p, p.train_time_s, _time)}"
-        )
+        parts.append(sure(p, p.train_time_s, lambda value: show(value, "s")))
     if p.cost_usd is not None:
-        parts.append(f"{count(p.cost_usd)} USD{around(p, p.cost_usd, count)}")
+        parts.append(sure(p, p.cost_usd, lambda value: f"{count(value)} USD"))
     return ", ".join(parts)
 
 
@@ -406,14 +398,16 @@ def priced_run(p: Prediction) -> str:
     )
 
 
-def around(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
-    """The interval of a number behind it, its unit said once."""
+def sure(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
+    """A number with its interval, a unit that is a word said once: "29 days (26-35.1)"."""
     ends = p.within(value)
     if not ends:
-        return ""
-    unit = shown(value).partition(" ")[2]
-    words = short_range(*ends, shown)
-    return f" ({words.removesuffix(' days') if unit == 'days' else words})"
+        return shown(value)
+    words = range_text(*ends, shown)
+    for unit in (" days", " USD"):
+        if all(shown(each).endswith(unit) for each in (value, *ends)):
+            words = words.replace(unit, "")
+    return f"{shown(value)} ({words})"
 
 
 def price_words(chip: Chip) -> str:
@@ -447,17 +441,3 @@ def interruptions(p: Prediction) -> str:
         f"includes {share} overhead: {each}; one interruption every"
         f" {show(float(p.lost.mtbf_s), 's', 2)}{rate}"
     )
-
-
-def _sure(p: Prediction, value: float, shown: Callable[[float], str]) -> str:
-    """A number with its interval."""
-    ends = p.within(value)
-    return shown(value) + (f" ({range_text(*ends, shown)})" if ends else "")
-
-
-def _time(value: float) -> str:
-    return show(value, "s")
-
-
-def _energy(value: float) -> str:
-    return show(value, "Wh")

@@ -38,7 +38,7 @@ NEGLIGIBLE = 1e-9
 """Of a step: rounding."""
 
 
-def timeline_card(r: Replay, ascii_only: bool = False) -> Card:
+def timeline_card(r: Replay) -> Card:
     """The pipeline's seconds, its idle share, and some ranks' days."""
     p = r.prediction
     t = r.timeline
@@ -66,7 +66,7 @@ def timeline_card(r: Replay, ascii_only: bool = False) -> Card:
             ),
             CardRow("bubble", bubble(r), rank=2),
             CardRow("then", f"after the pipeline: {after}", rank=4, most=1),
-            Picture(tuple(gantt(t, ascii_only, FEW)), rank=1),
+            Picture(tuple(gantt(t, FEW)), rank=1),
             *card_notes((*r.notes, *p.notes)),
             CardRow(
                 "next",
@@ -101,7 +101,7 @@ def _sends(r: Replay) -> str:
     return " to ".join(dict.fromkeys(show(end, "s") for end in ends))
 
 
-def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
+def timeline_report(r: Replay) -> RenderableType:
     """Everything `timeline` prints."""
     p = r.prediction
     t = r.timeline
@@ -127,7 +127,7 @@ def timeline_report(r: Replay, ascii_only: bool = False) -> RenderableType:
         Text(),
         _ranks(t),
         Text(),
-        *gantt(t, ascii_only),
+        *gantt(t),
     )
 
 
@@ -172,9 +172,7 @@ def _shown(ranks: int, most: int = RANKS) -> list[int]:
     )
 
 
-def gantt(
-    t: Timeline, ascii_only: bool = False, most: int = RANKS
-) -> list[Text]:
+def gantt(t: Timeline, most: int = RANKS) -> list[Text]:
     """A line a rank: F, B (or its halves I and W), a dot where it is idle. Where an action is
     shorter than a character of the whole step, fill and drain alone are drawn, so that each action
     is seen.

@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from . import cp, ep, equations, pp, scatter_gather, sp, tp, zero
+from . import cp, ep, equations, pp, sp, tp, zero
 from .model import (
     MLP,
+    Batch,
     Shape,
     StudyStep,
     adam,
@@ -31,6 +32,7 @@ from .model import (
 )
 from .picture import pp_idle
 from .ring import RankRing
+from .scatter_gather import scatter_gather_step
 
 N = 4
 """Ranks."""
@@ -56,7 +58,7 @@ class Trial(NamedTuple):
     """An axis, and what the papers say of it."""
 
     axis: str
-    step: Callable[[RankRing], StudyStep]
+    step: Callable[[nn.Sequential, Batch, Shape, RankRing], StudyStep]
     sent: float
     part: Part = _whole
     mlp: MLPKind = MLP
@@ -131,34 +133,20 @@ def first(count: int, rank: int) -> Sequence[int]:
     return range(count)
 
 
-def simple(axis: Callable[..., StudyStep], ring: RankRing) -> StudyStep:
-    return axis(decoder(M), batch(M), M, ring)
-
-
-def _experts(ring: RankRing) -> StudyStep:
-    return ep.ep_step(decoder(M, ep.StudyExperts), batch(M), M, ring)
-
-
-def sharded(stage: int, ring: RankRing) -> StudyStep:
-    return zero.zero_step(decoder(M), batch(M), M, ring=ring, stage=stage)
-
-
-def piped(v: int, ring: RankRing) -> StudyStep:
-    return pp.pp_step(decoder(M), batch(M), M, ring=ring, v=v)
-
-
-def between(ring: RankRing) -> StudyStep:
+def between(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
+    """A step whose messages between stages the ring counts."""
     inside = RankRing(row(dist.get_rank()))
-    return scatter_gather.scatter_gather_step(
-        decoder(M), batch(M), M, stage=ring, inside=inside
-    )
+    return scatter_gather_step(model, data, m, stage=ring, inside=inside)
 
 
-def within(ring: RankRing) -> StudyStep:
+def within(
+    model: nn.Sequential, data: Batch, m: Shape, ring: RankRing
+) -> StudyStep:
+    """A step whose messages inside a stage the ring counts."""
     stage = RankRing(column(dist.get_rank()))
-    return scatter_gather.scatter_gather_step(
-        decoder(M), batch(M), M, stage=stage, inside=ring
-    )
+    return scatter_gather_step(model, data, m, stage=stage, inside=ring)
 
 
 def part_in_row(name: str, weight: Tensor, ring: RankRing) -> Tensor:
@@ -167,19 +155,12 @@ def part_in_row(name: str, weight: Tensor, ring: RankRing) -> Tensor:
 
 def trials() -> Iterator[Trial]:
     """Every axis."""
-    yield Trial(
-        "tp", partial(simple, tp.tp_step), equations.tp_bytes(M, N), tp.part
-    )
-    yield Trial(
-        "tp and sp",
-        partial(simple, sp.sp_step),
-        equations.sp_bytes(M, N),
-        tp.part,
-    )
-    yield Trial("cp", partial(simple, cp.cp_step), equations.cp_bytes(M, N))
+    yield Trial("tp", tp.tp_step, equations.tp_bytes(M, N), tp.part)
+    yield Trial("tp and sp", sp.sp_step, equations.sp_bytes(M, N), tp.part)
+    yield Trial("cp", cp.cp_step, equations.cp_bytes(M, N))
     yield Trial(
         "ep",
-        _experts,
+        ep.ep_step,
         equations.ep_bytes(M, N),
         ep.expert_part,
         mlp=ep.StudyExperts,
@@ -187,7 +168,7 @@ def trials() -> Iterator[Trial]:
     for stage in range(4):
         yield Trial(
             f"dp, ZeRO-{stage}",
-            partial(sharded, stage),
+            partial(zero.zero_step, stage=stage),
             equations.zero_bytes(M, N, stage),
             zero.zero_part,
             held=equations.zero_held(N, stage),
@@ -195,7 +176,7 @@ def trials() -> Iterator[Trial]:
     for p, v, schedule in ((4, 1, "1F1B"), (2, 2, "interleaved")):
         yield Trial(
             f"pp {p}, {schedule}",
-            partial(piped, v),
+            partial(pp.pp_step, v=v),
             equations.pp_bytes(M, p, v),
             ranks=partial(first, p),
             bubble=(equations.bubble(p, M.batch, v), pp_idle(p, M.batch, v)),
@@ -214,7 +195,7 @@ def _run(trial: Trial, lose: int) -> Row | None:
     if dist.get_rank() not in ranks:
         return None
     ring = RankRing(ranks, lose)
-    step = trial.step(ring)
+    step = trial.step(decoder(M, trial.mlp), batch(M), M, ring)
     held = step.held / (M.matrices + M.rest)
     return Row(
         trial.axis,

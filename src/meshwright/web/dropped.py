@@ -36,16 +36,15 @@ VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
 
 def read_dropped(body: Body, progress: Progress) -> Answer:
     """The question in a text, with a sentence on what it was taken for."""
-    text = body.get("text")
-    if not isinstance(text, str) or not text.strip():
+    text = body.get("text", "")
+    if not text.strip():
         raise BadInput(
             "text must be what to read: a config.json, a JOB.toml or a command line"
         )
     if len(text) > LARGEST:
         raise BadInput(f"the text is longer than {LARGEST:,} characters")
-    kept = body.get("question") or {}
     question, said = question_in_text(
-        text.strip(), kept if isinstance(kept, Mapping) else {}, progress
+        text.strip(), body.get("question", {}), progress
     )
     return {
         "schema": SCHEMA,
@@ -134,14 +133,11 @@ def job_in_file(file: bridge.ForeignFile, kept: Mapping[str, Any]) -> Job:
     if isinstance(tables.get(MODEL), dict):
         tables[MODEL].setdefault("name", f"a model of {file.format.title}")
     tables.setdefault(MODEL, describe_model(str(kept.get(MODEL) or FIRST)))
-    on = file.on or catalog.split_count(str(kept.get("on") or "8xh100-sxm"))[1]
-    count = (
-        file.chips
-        or catalog.split_count(str(kept.get("on") or "8xh100-sxm"))[0]
-    )
-    tables["cluster"] = {
-        "on": on if "x" in on and on[0].isdigit() else f"{count}x{on}"
-    }
+    count, chip = catalog.split_count(str(kept.get("on") or "8xh100-sxm"))
+    on = file.on or chip
+    if not catalog.COUNT.match(on):
+        on = f"{file.chips or count}x{on}"
+    tables["cluster"] = {"on": on}
     tables["job"].setdefault("batch", str(kept.get("batch") or "4Mi"))
     return load_job(tables, files=False)
 

@@ -40,6 +40,7 @@ LIST = {
     "type": "array",
     "items": {"type": "string", "maxLength": 200},
     "minItems": 1,
+    "maxItems": 64,
 }
 LAYOUT = {
     "type": "object",
@@ -59,10 +60,16 @@ TEXT = {"type": "string"}
 TOP = {"type": "integer", "minimum": 1, "maximum": 50}
 SCENARIO: Mapping[str, Mapping[str, Any]] = {
     "scenarios": LIST,
-    "months": NUMBER,
+    "months": {"type": "number", "minimum": 0.01, "maximum": 1200},
     "linear": NUMBER,
     "failures": YES,
-    "factors": NUMBERS,
+    "factors": {
+        "type": "object",
+        "properties": {
+            name: {"type": "number", "minimum": 1e-3, "maximum": 1e6}
+            for name in explorers.SCALED
+        },
+    },
 }
 KINDS: Mapping[str, tuple[type, ...]] = {
     "object": (Mapping,),
@@ -193,10 +200,19 @@ def _check(name: str, value: object, schema: Mapping[str, Any]) -> None:
         raise BadInput(
             f"{name} must be between {least} and {most}, not {brief(value)}"
         )
-    if isinstance(value, Mapping) and "additionalProperties" in schema:
+    known, other = (
+        schema.get(part) for part in ("properties", "additionalProperties")
+    )
+    if isinstance(value, Mapping) and (known or other):
         for key, inner in value.items():
-            _check(f"{name}.{key[:40]}", inner, schema["additionalProperties"])
+            part = (known or {}).get(key, other)
+            if part is None:
+                raise unknown(f"{name}: field", key, known or {})
+            _check(f"{name}.{key[:40]}", inner, part)
     if isinstance(value, list) and "items" in schema:
+        least, most = schema["minItems"], schema["maxItems"]
+        if not least <= len(value) <= most:
+            raise BadInput(f"{name} must be a list of {least} to {most} texts")
         for inner in value:
             _check(f"each of {name}", inner, schema["items"])
 

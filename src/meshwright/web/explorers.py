@@ -10,7 +10,6 @@ from typing import Any
 
 from ..describe.assumptions import BOOK_MAX
 from ..describe.frozen import scaling as times
-from ..describe.read import brief
 from ..describe.slices import parse_shape
 from ..errors import BadInput
 from ..formats import perfetto
@@ -27,7 +26,6 @@ from ..limits.scenario import MONTH_S, Scenario, presets
 from ..prediction.exact import actions_of
 from ..prediction.failures import Failures
 from ..prediction.prediction import Prediction
-from ..prediction.prediction import predict as compute_step
 from ..prediction.replay import Replay
 from ..prediction.replay import replay as compute_replay
 from ..report.console import SCHEMA, envelope
@@ -36,8 +34,8 @@ from ..roofline.queries import EXACT
 from ..roofline.queries import roofline as compute_roofline
 from ..schedule import get
 from ..search import Progress
-from .answers import Answer, Body, texts
-from .question import ask, check_question, laid_out
+from .answers import Answer, Body, prediction_of, texts
+from .question import ask, check_question
 
 MOST_SHOWN = 60_000
 """Actions of a timeline that a page draws."""
@@ -56,17 +54,11 @@ SCALED = {
 """Slider -> numbers of a scenario that it multiplies."""
 COARSE = 4
 """Of so many points of a smooth curve one is drawn at once."""
-FACTORS = (1e-3, 1e6)
-"""By how much a slider may change a number."""
 
 
 def explore_timeline(body: Body, progress: Progress) -> Answer:
     """The pipeline of a layout, action by action."""
-    notes: list[str] = []
-    job, _ = ask(body.get("question"), notes)
-    replay = pipeline_replay(
-        compute_step(job, laid_out(job, body.get("layout", {})))
-    )
+    replay = pipeline_replay(prediction_of(body, []))
     p = replay.prediction
     words = layout_words(p.layout, p.microbatches)
     memory = {k: dict(v._asdict()) for k, v in p.memory_by_stage.items()}
@@ -113,10 +105,7 @@ def actions(replay: Replay) -> dict[str, Any]:
 
 def trace(body: Body, progress: Progress) -> Answer:
     """The timeline as a trace for ui.perfetto.dev."""
-    job, _ = ask(body.get("question"), [])
-    replay = pipeline_replay(
-        compute_step(job, laid_out(job, body.get("layout", {})))
-    )
+    replay = pipeline_replay(prediction_of(body, []))
     return perfetto.write_trace(
         replay.timeline, layout_words(replay.prediction.layout)
     )
@@ -124,46 +113,20 @@ def trace(body: Body, progress: Progress) -> Answer:
 
 def scenario(text: str, body: Body) -> Scenario:
     """A scenario by name, with the sliders and options of the body."""
-    base = load_scenario(text, files=False)
-    months = number(body, "months", 3.0)
-    if not 0 < months <= 1200:
-        raise BadInput(
-            f"months must be above 0 and at most 1200, not {months:g}"
-        )
     base = replace(
-        base, duration_s=months * MONTH_S, linear=number(body, "linear", 0.8)
+        load_scenario(text, files=False),
+        duration_s=float(body.get("months", 3.0)) * MONTH_S,
+        linear=float(body.get("linear", 0.8)),
     )
     if body.get("failures"):
         base = replace(base, failures=base.failures or Failures())
     return scale_scenario(base, body.get("factors", {}))
 
 
-def number(body: Body, name: str, default: float) -> float:
-    """A number of a request."""
-    value = body.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadInput(f"{name} must be a number, not {brief(value)}")
-    return float(value)
-
-
-def scale_scenario(base: Scenario, factors: object) -> Scenario:
-    """The scenario with numbers of its chip and network multiplied: flops, hbm, memory, bandwidth,
-    latency, launch.
-    """
-    if not isinstance(factors, Mapping):
-        raise BadInput(f"factors must be a table, not {brief(factors)}")
+def scale_scenario(base: Scenario, factors: Mapping[str, float]) -> Scenario:
+    """The scenario with numbers of its chip and network multiplied, those of SCALED."""
     changed = base
-    for name in factors:
-        by = number(factors, str(name), 1.0)
-        if not FACTORS[0] <= by <= FACTORS[1]:
-            raise BadInput(
-                f"factors.{name} must be between {FACTORS[0]:g} and {FACTORS[1]:g}"
-            )
-        if name not in SCALED:
-            raise BadInput(
-                f"factors.{brief(name)} is not known: flops, hbm, memory, bandwidth, latency or"
-                " launch"
-            )
+    for name, by in factors.items():
         for path in SCALED[name]:
             changed = times(path, by)(changed)
     marks = ", ".join(
@@ -212,11 +175,11 @@ def cluster_of_run(body: Body, progress: Progress) -> Answer:
     rows = []
     for text in texts(body, "scenarios"):
         s = scenario(text, body)
-        asked = number(body, "flops", 0.0)
+        flops = float(body.get("flops", 0.0))
         p = (
-            smallest_cluster(s, asked)
-            if asked
-            else largest_run(s, number(body, "chips", 1e5))
+            smallest_cluster(s, flops)
+            if flops
+            else largest_run(s, float(body.get("chips", 1e5)))
         )
         rows.append({"scenario": s.name, **p.to_dict(), **bill(p, s)})
     return {"schema": SCHEMA, "rows": rows}

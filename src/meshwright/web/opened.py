@@ -10,29 +10,19 @@ from typing import Any
 from ..describe.cluster import Cluster
 from ..num import product
 from ..prediction.prediction import Prediction
-from ..prediction.prediction import predict as compute_step
 from ..report import explain as tree
 from ..report.console import envelope
 from ..search import Progress
-from .answers import Answer, Body
-from .prices import price_of_job, with_price
-from .question import ask, laid_out
+from .answers import Answer, Body, prediction_of
 
 GROUPS = ("tp", "cp", "ep", "dp", "pp")
 """Axes whose ranks send messages to each other."""
 
 
-def predict_question(body: Body) -> Prediction:
-    """The prediction of a question under a layout."""
-    job, _ = ask(body.get("question"), [])
-    job = with_price(job, price_of_job(job, body.get("prices", {})))
-    return compute_step(job, laid_out(job, body.get("layout", {})))
-
-
 def explain(body: Body, progress: Progress) -> Answer:
     """The terms of a prediction that a path names, each with its parts, one level deep."""
     terms = tree.explanation_to_dict(
-        predict_question(body), body.get("term") or "step_time"
+        prediction_of(body, []), body.get("term") or "step_time"
     )
     for term in terms:
         for part in term["parts"]:
@@ -42,7 +32,7 @@ def explain(body: Body, progress: Progress) -> Answer:
 
 def machine(body: Body, progress: Progress) -> Answer:
     """Chip and network of a layout, and where its groups lie: who sends what over which links."""
-    p = predict_question(body)
+    p = prediction_of(body, [])
     cluster = p.job.cluster
     return envelope(
         "machine",

@@ -26,7 +26,6 @@ LARGEST = 64 * 2**20
 CHIPS = ["h100-sxm", "h200", "b200", "mi300x", "tpu-v5p"]
 SCENARIOS = ["h100", "a100", "v100"]
 """What the page shows where nothing was chosen."""
-RESULTS = ("plan", "predict", "sweep", "validate", "roofline", "compare")
 Answers = dict[str, Any]
 
 
@@ -144,9 +143,9 @@ def answerable(keep: Any, name: str, body: Mapping[str, Any]) -> None:
 def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
     """A result that a command wrote, in the view that shows it."""
     verb = data.get("verb")
-    if verb not in RESULTS:
+    if verb not in SHOWN:
         raise BadInput(
-            f"a page is made of the results of {', '.join(RESULTS)}, not of {str(verb)[:40]!r}"
+            f"a page is made of the results of {', '.join(SHOWN)}, not of {str(verb)[:40]!r}"
         )
     try:
         return SHOWN[str(verb)](data)
