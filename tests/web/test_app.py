@@ -209,7 +209,7 @@ def test_a_plan_says_why_its_answer_wins(shell: Shell) -> None:
     """Of ties what is simpler about it; else that it takes least; and what the best of the families
     that are no ties takes more. The command says the same.
     """
-    mixtral = {"model": "mixtral-8x7b", "on": "128xh100-sxm", "batch": "4Mi"}
+    mixtral = {"model": "mixtral-8x7b", "on": "64xh100-sxm", "batch": "4Mi"}
     tie = ask("plan", {"question": mixtral}).json
     fastest = min(tie["alternatives"], key=lambda p: p["slower"])
     assert fastest["slower"] < 0

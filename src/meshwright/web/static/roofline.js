@@ -310,7 +310,10 @@ function draw(ctx, told) {
       { class: "note" },
       `FLOPs for each byte of a link: ` +
       `${[...new Set(told.intensity.map((a) => sig(a)))].join(", ")}; of HBM: ` +
-      `${sig(told.hbm_tokens)}. Largest tensor-parallel degree that hides: ${told.largest_tensor}.`,
+      `${sig(told.hbm_tokens)}. ` +
+      (told.largest_tensor > 1
+        ? `Messages of tensor parallelism hide up to ${told.largest_tensor} ways.`
+        : "Messages of tensor parallelism show at any degree."),
     ),
     notesList(told.notes),
   );
