@@ -131,6 +131,17 @@ def test_what_a_run_loses_is_what_it_lacks_of_the_rate_chips_sustain(
         assert p.utilisation < s.sustained
 
 
+def test_the_end_without_grids_is_doubted_by_the_others() -> None:
+    """As far as the farthest of them lies from it; without any of them nothing is said."""
+    (line,) = limits("h100").lines
+    assert line.main is line.smooth and line.linear_run and line.closed
+    closed = line.linear_run.flops / line.closed.linear_flops
+    assert line.doubt == pytest.approx(closed)
+    assert line.linear_run.flops / 2.05e28 == pytest.approx(5.4, rel=0.01)
+    small = replace(line.curve, points=line.curve.points[:9])
+    assert replace(line, curve=small, closed=None).doubt is None
+
+
 def test_bills() -> None:
     p = curve(H100, np.array([12288.0])).points[0]
     hours = 2048 * p.duration_s / 3600

@@ -73,15 +73,15 @@ class Limit:
         return points[-1] if points and self.main.ends else None
 
     @property
-    def doubt(self) -> float:
+    def doubt(self) -> float | None:
         """How many times larger or smaller the end of linear scaling is at most on the paper's
-        grids and by the closed forms."""
+        grids and by the closed forms; None where neither has one."""
         flops = self.main.crossing.flops
         others = [self.crossing.first_flops, self.crossing.last_flops]
         others += [self.closed.linear_flops] if self.closed else []
         return max(
             (max(x / flops, flops / x) for x in others if x and flops),
-            default=1.0,
+            default=None,
         )
 
     @property

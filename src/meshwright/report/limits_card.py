@@ -105,6 +105,8 @@ def _curve_rows(line: Limit, growth: float) -> Iterator[CardRow]:
 
 def _doubt(line: Limit) -> Iterator[CardRow]:
     """How far an end may be trusted, for all that grids and formulas say."""
+    if line.doubt is None:
+        return
     rivals = "grid or formula differ" if line.closed else "grid differs"
     much = (
         f"{percent(max(line.doubt - 1, 0.01), 0)}"
