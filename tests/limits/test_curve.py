@@ -190,14 +190,11 @@ def test_a_change_is_what_its_words_say(
     assert after == pytest.approx(share * before)
 
 
-def test_no_scenario_and_an_unknown_one() -> None:
+def test_no_scenario_an_unknown_one_and_schedules_of_others() -> None:
     with refusal("at least one"):
         limits([])
     with refusal("not known"):
         limits("h101")
-
-
-def test_impossible_schedules_are_refused() -> None:
     with refusal("schedules"):
         curve(replace(H100, schedules=("gpipe",)))
 
