@@ -56,31 +56,21 @@ def test_panels_name_the_edition_of_their_threshold():
 
     figure = roofline_plot(r)
     titles = [ax.get_title() for ax in figure.axes if ax.get_visible()]
-    assert [t for t in titles if "best sum" in t][0].endswith(
-        "below 3.25M tokens (either edition)"
-    )
+    title = next(t for t in titles if "best sum" in t)
+    assert title.endswith("below 3.25M tokens (either edition)")
     (legend,) = figure.legends
     names = [t.get_text() for t in legend.get_texts()]
-    assert names[-2:] == [
-        "the batch asked for, 4.00M",
-        "communication binds",
-    ]
+    assert names[-2:] == ["the batch asked for, 4.00M", "communication binds"]
 
 
 def test_json(shell):
     words = "--json --layer mlp --shorthand --shape 2x4x8"
     data = json.loads(shell(f"{LINE} {words}").out)
-    assert (
-        data["shape"] == [2, 4, 8]
-        and data["kinds"] == ["line"] * 3
-        and data["layer"] == "mlp"
-    )
-    assert (
-        data["batch_tokens"] == 488 * 8192
-        and data["schemes"][1]["name"] == "FSDP"
-    )
-    fsdp = data["schemes"][1]["least_batch_sum_tokens"]
-    assert fsdp == pytest.approx(64 * 459e12 / (3 * 90e9), rel=1e-9)
+    shown = [data[k] for k in ("shape", "kinds", "layer", "batch_tokens")]
+    assert shown == [[2, 4, 8], ["line"] * 3, "mlp", 488 * 8192]
+    fsdp = data["schemes"][1]
+    tokens = pytest.approx(64 * 459e12 / (3 * 90e9), rel=1e-9)
+    assert fsdp["name"] == "FSDP" and fsdp["least_batch_sum_tokens"] == tokens
 
 
 @pytest.mark.parametrize("kind", ["json", "csv", "png", "svg"])

@@ -87,20 +87,14 @@ def test_max_is_never_slower_than_sum_and_shared_links_are_not_used_twice():
 def test_the_backward_pass_is_twice_the_forward_and_factors_are_said():
     found = list(splits(asked(TOY, "4096xbook-tpu-v5p", 2e6, BOOK_SUM)))
     split = next(f for f in found if f.tensor_share == (1, 1, 16))
-    assert split.forward.compute == pytest.approx(
-        4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
-    )
-    ahead, back = (
-        [t.compute, t.data.seconds, t.tensor.seconds]
-        for t in (split.forward, split.at(2e6).backward)
-    )
-    assert back == pytest.approx([2 * ahead[0], 2 * ahead[1], ahead[2]])
+    ahead, back = split.forward, split.at(2e6).backward
+    work = 4 * 2e6 * 8192 * 32768 / (4096 * 4.59e14)
+    assert (ahead.compute, back.compute) == pytest.approx((work, 2 * work))
+    assert back.data.seconds == pytest.approx(2 * ahead.data.seconds)
+    assert back.tensor.seconds == pytest.approx(ahead.tensor.seconds)
     assert split.text == "x 16X, y 16X, z 16Y"
     apart = [f.text for f in found if f.tensor_share == (4, 1, 1)]
-    assert apart == [
-        "x 4X·4Y, y 16X, z 16X",
-        "x 4Y·4X, y 16X, z 16X",
-    ]
+    assert apart == [f"x {x}, y 16X, z 16X" for x in ("4X·4Y", "4Y·4X")]
 
 
 @pytest.mark.parametrize(
@@ -134,13 +128,11 @@ def test_experts_over_nodes_of_gpus(degree):
     """
     batch = 16e6
     row = schemes.expert_parallel(asked(OSS, "1024xbook-h100", batch), degree)
-    tokens, k, Z = batch / 1024 * degree, OSS.moe.top_k, degree
-    assert row.comm_sum_s == pytest.approx(
-        4 * tokens * OSS.hidden * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1)
-    )
-    assert row.compute_s == pytest.approx(
-        4 * batch * k * OSS.hidden * OSS.moe.expert_ffn / (1024 * 990e12)
-    )
+    B, D, F = batch / 1024, OSS.hidden, OSS.moe.expert_ffn
+    k, Z = OSS.moe.top_k, degree
+    sent = 4 * B * Z * D * (Z - 8) / (400e9 * Z) * min(8 * k / Z, 1)
+    work = 4 * B * k * D * F / 990e12
+    assert (row.comm_sum_s, row.compute_s) == pytest.approx((sent, work))
 
 
 def test_context_ring_is_bound_by_the_length_not_the_batch():
@@ -148,15 +140,12 @@ def test_context_ring_is_bound_by_the_length_not_the_batch():
     for seq in (8192, 131072):
         on = asked(LLAMA, "64xbook-tpu-v5p", 1e7, BOOK_SUM, seq=seq)
         row = schemes.context_parallel(on, 4)
-        assert row.compute_s / row.comm_sum_s == pytest.approx(
-            seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
-        )
+        ratio = seq / 4 * 64 / 8 / (4.59e14 / 0.9e11)
+        assert row.compute_s / row.comm_sum_s == pytest.approx(ratio)
 
 
 def test_all_of_a_roofline():
-    r = roofline(
-        LLAMA, cluster("8960xbook-tpu-v5p"), 4.19e6, assumptions=BOOK_SUM
-    )
+    r = roofline(LLAMA, "8960xbook-tpu-v5p", 4.19e6, assumptions=BOOK_SUM)
     assert r.shape == (16, 20, 28) and r.chips == 8960
     assert r.intensity[:3] == pytest.approx((2550.0,) * 3)
     assert r.notes[-1].startswith("the batch has 511.475 sequences")  # / 8,192
@@ -189,41 +178,39 @@ def test_a_context_ring_goes_one_way_whether_it_closes_or_not():
 
 
 def test_on_switches_each_group_has_the_links_of_one_axis():
-    (one,) = roofline(LLAMA, cluster("1024xbook-h100"), 4e6).theory
+    (one,) = roofline(LLAMA, "1024xbook-h100", 4e6).theory
     assert (one.m_x, one.m_y) == (1, 1)
 
 
 def test_pods_experts_and_lines_are_in_the_result():
-    r = roofline(OSS, cluster("1024xbook-tpu-v5e"), 16e6)
-    assert {"DP across pods", "expert", "context"} <= {
-        s.name for s in r.schemes
-    }
-    r = roofline(LLAMA, cluster("60xbook-tpu-v5p"), 1e6, shape=(1, 8, 7))
+    r = roofline(OSS, "1024xbook-tpu-v5e", 16e6)
+    names = {s.name for s in r.schemes}
+    assert {"DP across pods", "expert", "context"} <= names
+    r = roofline(LLAMA, "60xbook-tpu-v5p", 1e6, shape=(1, 8, 7))
     assert any("4 of 60 chips are idle" in n for n in r.notes)
     assert any(n.endswith("half the bandwidth: y8 z7") for n in r.notes)
 
 
 @pytest.mark.parametrize("name", ["256xtpu-v5e", "1xh100-sxm"])
 def test_any_model_on_any_cluster(name):
-    r = roofline(model("deepseek-v3"), cluster(name), 2e6, layer="block")
+    r = roofline("deepseek-v3", name, 2e6, layer="block")
     assert r.schemes and all(s.compute_s > 0 for s in r.schemes)
     json.dumps(r.to_dict(), allow_nan=False)
 
 
 def test_bad_input_is_a_sentence():
-    wrongs = [
-        {"batch": 0.0},
-        {"layer": "moon"},
-        {"precision": "fp7"},
-        {"shape": (3,)},
-        {"context": 7},
-        {"experts": 5},
-    ]
-    for wrong in [*wrongs, {"stages": -1}]:
+    wrongs = {
+        "batch": 0.0,
+        "layer": "moon",
+        "precision": "fp7",
+        "shape": (3,),
+        "context": 7,
+        "experts": 5,
+        "stages": -1,
+    }
+    for name, value in wrongs.items():
         with refusal():
-            roofline(
-                OSS, cluster("64xbook-tpu-v5p"), **{"batch": 1e6, **wrong}
-            )
+            roofline(OSS, "64xbook-tpu-v5p", **{"batch": 1e6, name: value})
 
 
 @pytest.mark.parametrize(
@@ -240,12 +227,10 @@ def test_pipeline_hops(name, rate):
     """
     on = asked(TOY, name, 1e6, BOOK_SUM)
     row = schemes.pipeline(on, 8, 32)
-    assert row.comm_sum_s == pytest.approx(
-        (32 + 8 - 2) * 2 * (1e6 / (on.mesh.chips / 8) / 32) * 8192 / rate
-    )
-    assert row.compute_s == pytest.approx(
-        4 * 1e6 * 8192 * 32768 * 32 / (on.mesh.chips * on.mesh.flops)
-    )
+    chips, flops = on.mesh.chips, on.mesh.flops
+    sent = (32 + 8 - 2) * 2 * (1e6 / (chips / 8) / 32) * 8192 / rate
+    work = 4 * 1e6 * 8192 * 32768 * 32 / (chips * flops)
+    assert (row.comm_sum_s, row.compute_s) == pytest.approx((sent, work))
     assert "22%" in row.note
     short = schemes.pipeline(replace(on, batch=1e-3), 8, 32)
     far = on.mesh.fabric.latencies[-1 if rate == 50e9 else 0]
@@ -259,7 +244,7 @@ def test_tensor_parallelism_across_switches_is_said(on, crosses):
     """175B on Selene: the best split has Y = 2 over InfiniBand, where no run has it; a torus has no
     switch to leave.
     """
-    found = roofline(model("gpt3-175b"), cluster(on), 3.1e6)
+    found = roofline("gpt3-175b", on, 3.1e6)
     assert all(whole.y > 1 for whole in found.whole)
     said = [note for note in found.notes if "nearest switch" in note]
     assert len(said) == crosses
@@ -281,10 +266,9 @@ def test_the_split_of_the_book_by_hand() -> None:
     assert alone.tensor_s == 0
     assert alone.comm_sum_s == pytest.approx(4 * D * F / (3 * W), rel=1e-9)
     mixed = rows[1]
-    assert mixed.data_s == pytest.approx(4 * D * F / (8 * 1.5 * W), rel=1e-9)
-    assert mixed.tensor_s == pytest.approx(
-        4 * B * D / (512 * 1.5 * W), rel=1e-9
-    )
+    data, tensor = 4 * D * F / (8 * 1.5 * W), 4 * B * D / (512 * 1.5 * W)
+    assert mixed.data_s == pytest.approx(data, rel=1e-9)
+    assert mixed.tensor_s == pytest.approx(tensor, rel=1e-9)
     assert mixed.comm_sum_s == pytest.approx(mixed.data_s + mixed.tensor_s)
     assert mixed.comm_sum_s == min(d.comm_sum_s for d in answer.degrees)
     least = min(d.comm_max_s for d in answer.degrees)
