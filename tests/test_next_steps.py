@@ -277,7 +277,7 @@ def test_words_of_an_answer(script: str, shell: Shell) -> None:
     ("framework", "tool"),
     [
         ("fsdp", "accelerate"),
-        ("deepspeed-zero3", "deepspeed"),
+        ("deepspeed", "deepspeed"),
         ("megatron-bridge", "megatron-bridge"),
     ],
 )
@@ -291,7 +291,7 @@ def test_the_file_that_is_proposed_is_the_frameworks_own(
 
 
 @pytest.mark.parametrize(
-    ("zero", "framework"), [(1, "megatron-deepspeed"), (3, "deepspeed-zero3")]
+    ("zero", "framework"), [(1, "deepspeed"), (3, "deepspeed")]
 )
 def test_an_export_names_a_framework_that_runs_the_plan(
     zero: int, framework: str, tmp_path: Path, shell: Shell

@@ -133,6 +133,7 @@ def test_a_plan_keeps_to_what_the_trainer_runs() -> None:
         "megatron-2021",
         "megatron-deepspeed",
         "deepspeed-zero3",
+        "deepspeed",
         "torchtitan",
         "maxtext",
         "unknown",

@@ -152,7 +152,7 @@ def test_a_format_that_is_only_read_has_words_of_its_own() -> None:
     assert words["fsdp"][1] == "shard_grad_op auto_wrap"
     for other in ({"tp": 2}, {"zero": 1}, {"recompute": "full:8"}):
         assert trainer.words(change(**other)) is None, other
-    stages = replace(job, framework=framework("deepspeed-zero3"))
+    stages = replace(job, framework=framework("deepspeed"))
     words = tongue(stages, "transformers").words(change(zero=2)) or {}
     assert words["deepspeed"][1] == "a file with zero_optimization.stage 2"
     core = Job("llama3-8b", "16xh100-sxm", batch=128).with_(tp=8, zero=1)
@@ -408,7 +408,7 @@ def test_some_layers_are_recomputed_where_none_and_all_are_worse() -> None:
 
 
 def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:
-    """DeepSpeed's JSON holds ZeRO's stage; the attention kernel is the training script's."""
+    """DeepSpeed's JSON holds ZeRO's stage; recomputation is the training script's."""
     path = tmp_path / "ds.json"
     path.write_text(
         '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}'
@@ -418,7 +418,7 @@ def test_what_another_file_says_is_no_diff(tmp_path: Path) -> None:
     answer = advise(job, format="deepspeed")
     named = {p: a for a in answer.changes for p in a.change.fields}
     with refusal("to the training script"):
-        diff(str(path), job, named["job.attention_kernel"].change, "deepspeed")
+        diff(str(path), job, named["layout.recompute"].change, "deepspeed")
     numbers = {p for a in answer.numerics for p in a.change.fields}
     assert answer.unsaid and "job.precision" not in numbers, "FP8 has no key"
 

@@ -132,6 +132,7 @@ def test_the_frameworks_of_the_house_are_there() -> None:
         "megatron-2021",
         "megatron-deepspeed",
         "deepspeed-zero3",
+        "deepspeed",
         "fsdp",
         "torchtitan",
         "automodel",

@@ -313,15 +313,6 @@ JOBS = st.builds(
 )
 
 
-DEEPSPEED = (
-    "megatron-deepspeed",
-    "megatron-deepspeed",
-    "fsdp",
-    "deepspeed-zero3",
-)
-"""By the stage of its own JSON, which says nothing of the model's code."""
-
-
 def simplest(job: Job) -> Job:
     """The job without what changes nothing: options of degrees that are 1."""
     l = job.layout
@@ -364,10 +355,6 @@ def sayable(job: Job, name: str) -> Job:
         if f"software.{g.name}" not in cells:
             told = replace(told, **{g.name: None})
     by = table.get(name).frameworks[0]
-    if (
-        name == "deepspeed"
-    ):  # its stages wait or not, each a profile of its own
-        by = DEEPSPEED[l.zero]
     l = replace(l, dp=64 // (l.tp * l.pp * l.cp))
     return replace(job, layout=l, software=told, framework=by)
 
@@ -536,7 +523,7 @@ def test_another_placement_is_refused(name: str) -> None:
         ("megatron-bridge", "megatron-bridge"),
         ("torchtitan", "torchtitan"),
         ("maxtext", "maxtext"),
-        ("deepspeed-zero3", "deepspeed"),
+        ("deepspeed", "deepspeed"),
     ],
 )
 def test_what_is_planned_for_a_framework_its_launcher_lays_out(
@@ -550,7 +537,7 @@ def test_what_is_planned_for_a_framework_its_launcher_lays_out(
     given = {"on": "24xh100-sxm", "batch": "96seq", "framework": name}
     rest, space = flags.job_and_space(given)
     job = flags.read_flags("qwen3-14b", rest, search=True, fill=False)
-    if name != "deepspeed-zero3":
+    if name != "deepspeed":
         given |= {"cp": "2", "tp": "2"}
     rest, space = flags.job_and_space(given)
     one = search.plan(job, space, families=False, top=8)

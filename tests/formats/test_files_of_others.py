@@ -5,11 +5,13 @@ own, adapters, evaluations, models of images, settings that stand in a second fi
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from meshwright.describe.framework import framework
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
 from refusals import refusal
@@ -316,10 +318,8 @@ def test_what_no_one_shards_is_trained_as_it_was_loaded() -> None:
     assert not any("no fp32 masters" in note for note in factory.notes)
 
 
-@pytest.mark.parametrize("stage", [0, 1])
-def test_deepspeeds_first_stages_run_the_attention_and_the_loss_of_pytorch(
-    stage: int,
-) -> None:
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_deepspeed_runs_the_kernels_of_pytorch(stage: int) -> None:
     """Scores of 8192 x 8192 in memory, as Megatron's kernels of 2022 have them, are no part of
     a model of Hugging Face; what a file says of attention stands."""
     named = f"{FACTORY}deepspeed: ds_z{stage}_config.json\n"
@@ -329,10 +329,10 @@ def test_deepspeeds_first_stages_run_the_attention_and_the_loss_of_pytorch(
     )
     for text in (named, accelerated):
         made = bridge.read_file("a.yaml", text)
-        assert made.tables["job"]["framework"] == "megatron-deepspeed"
-        assert made.tables["job"]["attention_kernel"] == "fa2"
-        assert made.tables["software"]["loss"] == "eager"
-        assert any("ZeRO-0 and 1 of today" in note for note in made.notes)
+        assert made.tables["job"]["framework"] == "deepspeed"
+        assert not any("profile" in note for note in made.notes)
+    by = framework("deepspeed")
+    assert (by.attention, by.loss) == ("fa2", "eager")
     eager = bridge.read_file("a.yaml", f"{named}flash_attn: disabled\n")
     assert eager.tables["job"]["attention_kernel"] == "unfused"
 
@@ -773,12 +773,21 @@ def deepspeed(**zero: Any) -> bridge.ForeignFile:
 
 
 def test_deepspeeds_second_stage_waits_unless_it_is_told_to_overlap() -> None:
-    """runtime/zero/config.py, overlap_comm_valid: on by default with stage 3 alone."""
-    assert deepspeed(stage=2).tables["software"]["dp_overlap"] == "off"
-    beside = deepspeed(stage=2, overlap_comm=True)
-    assert "dp_overlap" not in beside.tables.get("software", {})
-    first = deepspeed(stage=1, overlap_comm=True)
-    assert "after it" in first.left["zero_optimization.overlap_comm"]
+    """runtime/zero/config.py, overlap_comm_valid: on by default with stage 3 alone, as the profile
+    has it; what a file says is said of it."""
+    for stage, said, overlap in (
+        *((2, None, None), (2, True, "all"), (2, False, None)),
+        *((3, None, None), (3, True, "all"), (3, False, "off")),
+        (1, True, "all"),
+    ):
+        told = {} if said is None else {"overlap_comm": said}
+        made = deepspeed(stage=stage, **told).tables.get("software", {})
+        assert made.get("dp_overlap") == overlap
+    by = framework("deepspeed")
+    assert by.dp_hidden.at(3).scope == "pass"
+    assert by.dp_hidden.at(2).scope == by.dp_hidden.at(0).scope == "none"
+    beside = replace(by, dp_overlap="all").dp_hidden
+    assert beside.at(3).scope == "pass" and beside.at(2).scope == "backward"
 
 
 @pytest.mark.parametrize(

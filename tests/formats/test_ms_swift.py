@@ -46,8 +46,11 @@ def test_flags_and_defaults_of_the_trainer() -> None:
     job = file.tables["job"]
     assert (job["seq"], job["batch"]) == (4096, "32seq")
     assert (job["precision"], job["attention_kernel"]) == ("bf16", "fa2")
-    assert job["framework"] == "fsdp"
-    assert any("ZeRO-3 of today has no profile" in note for note in file.notes)
+    assert job["framework"] == "deepspeed"
+    # swift/config/zero3.json, overlap_comm: false
+    assert file.tables["software"]["dp_overlap"] == "off"
+    other = read(SFT, deepspeed="mine_z3.json").tables["software"]
+    assert "dp_overlap" not in other and "gradients" not in other
     small = SFT.replace("batch_size 2", "batch_size 1").replace("NNODES=2", "")
     assert read(small).tables["job"]["batch"] == "16seq"
     off = read(SFT, gradient_checkpointing="false")

@@ -42,7 +42,7 @@ def test_the_user_may_say_what_a_file_is() -> None:
         "job"
     ] == {
         "batch": "8seq",
-        "framework": "megatron-deepspeed",
+        "framework": "deepspeed",
     }
     with refusal("--as 'deepsped'"):
         bridge.read_file("a.yaml", text, named="deepsped")

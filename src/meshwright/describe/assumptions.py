@@ -385,26 +385,54 @@ class HidePass(Hide):
     """
 
     scope: Annotated[
-        str, OneOf("none", "backward", "pass", "layer", "step", ASK)
+        str,
+        OneOf(
+            *("none", "backward", "pass", "layer", "step"),
+            *("weights", "update", ASK),
+        ),
     ] = "none"
+    """Beside those of the docstring: "weights", as "pass" with ZeRO-3 and nothing below it; or
+    "update", as "pass" with ZeRO-3, and below it, where whole weights are gathered at the end of an
+    update, as "backward".
+    """
     links: Annotated[str, OneOf("shared", "serial", "free"), HIDING] = "shared"
     """With the collectives of the pass itself: "shared", no dimension of the network carries more
     than its rate; taken "serial", one collective after the other; or "free", as if each axis had
     links of its own."""
+
+    def at(self, zero: int) -> HidePass:
+        """What it is with a ZeRO stage."""
+        if self.scope not in BY_STAGE:
+            return self
+        scope = "pass" if zero == SHARDED_WEIGHTS else BY_STAGE[self.scope]
+        return replace(self, scope=scope) if scope != "none" else HidePass()
+
+
+BY_STAGE = {"weights": "none", "update": "backward"}
+"""Scope that is "pass" where weights are sharded -> what it is where they are not."""
+SHARDED_WEIGHTS = 3
+"""The ZeRO stage that shards weights."""
 
 
 @dataclass(frozen=True)
 class ReplicaTraffic(Checked):
     """How weights and gradients go between replicas."""
 
-    gradients: Annotated[str, OneOf("reduce-scatter", "all-reduce", ASK)] = (
-        "reduce-scatter"
-    )
+    gradients: Annotated[
+        str,
+        OneOf("reduce-scatter", "all-reduce", "all-reduce below 3", ASK),
+    ] = "reduce-scatter"
     """With ZeRO 1 and more, gradients are summed by "reduce-scatter", or by "all-reduce"
-    (DeepSpeed's ZeRO-1).
+    (DeepSpeed's ZeRO-1 of 2022), or by that where weights are not sharded (today's).
     """
     gathers: Annotated[Share, With("gradients", but=(ASK,))] = 1.0
     """Of the rate of its links that a gather of whole weights reaches."""
+
+    def summed_whole(self, zero: int) -> bool:
+        """Whether gradients of shards are summed by all-reduce with a ZeRO stage from 1 on."""
+        return self.gradients == "all-reduce" or (
+            self.gradients == "all-reduce below 3" and zero < SHARDED_WEIGHTS
+        )
 
 
 NOT_HIDDEN = Hide()

@@ -8,6 +8,7 @@ FAMILIES = {
     "megatron-2021": "Megatron-LM to 2022, Megatron-DeepSpeed",
     "megatron-deepspeed": "Megatron-LM to 2022, Megatron-DeepSpeed",
     "deepspeed-zero3": "ZeRO-3 of 2021",
+    "deepspeed": "DeepSpeed",
     "fsdp": "FSDP",
     "torchtitan": "FSDP",
     "automodel": "FSDP",

@@ -168,10 +168,10 @@ class Framework(Checked):
     cp_overlap_share: AnyShare
     """The same of the exchange of keys and values."""
     gradients: Gradients
-    gradient_collective: Annotated[str, OneOf("reduce-scatter", "all-reduce")]
-    """With ZeRO 1 and more, gradients are summed by reduce-scatter, or by all-reduce (DeepSpeed's
-    ZeRO-1).
-    """
+    gradient_collective: Annotated[
+        str, OneOf("reduce-scatter", "all-reduce", "all-reduce below 3")
+    ]
+    """`ReplicaTraffic.gradients`."""
     reduction_numbers: ReductionNumbers
     """Numbers in which replicas sum gradients (`step.weights.bucket_copies`)."""
     gather_share: Share
@@ -280,6 +280,8 @@ class Framework(Checked):
             return HidePass()
         if self.dp_overlap == "gradients":
             return replace(self.gradient_overlap, scope="backward")
+        if self.dp_overlap == "zero3":
+            return replace(self.gradient_overlap, scope="weights")
         return self.gradient_overlap
 
     @property
@@ -407,7 +409,6 @@ CALLED = {
     "megatron": "megatron-core",
     "megatron-lm": "megatron-core",
     "nemo": "megatron-bridge",
-    "deepspeed": "deepspeed-zero3",
     "pytorch": "fsdp",
 }
 """What people ask for -> the profile that is nearest to it, which an error names."""

@@ -58,6 +58,9 @@ class Holding(Checked):
     any cached ("new"): that adds to what the allocator holds, but not to what a device must have,
     since the cache is freed before an allocation fails.
     """
+    step_elements: Annotated[Amount, HELD] = 0.0
+    """Most parameters whose copies are there at once where weights are sharded (ZeRO-3); 0: all
+    that a rank updates."""
     dummy_weight_gradients: Annotated[bool, HELD] = False
     """Autograd gets a 16-bit tensor in place of each weight gradient that is accumulated elsewhere:
     one for each shape of weight in a layer, for the whole run but where gradients are sharded, and

@@ -34,7 +34,7 @@ Dispatcher = Annotated[
     str, OneOf("alltoall", "allgather", "deepep", "hybridep")
 ]
 TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
-DpOverlap = Annotated[str, OneOf("off", "gradients", "all")]
+DpOverlap = Annotated[str, OneOf("off", "gradients", "zero3", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
 LOSSES = (
     *("eager", "narrow", "compiled", "passes", "copies", "fused"),
@@ -96,7 +96,7 @@ class Software(Checked):
     """
     dp_overlap: DpOverlap | None = None
     """Collectives between replicas overlap with compute: off, gradients (only their reduction;
-    gathers of weights are exposed), or all.
+    gathers of weights are exposed), zero3 (those of ZeRO-3 alone), or all.
     """
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""

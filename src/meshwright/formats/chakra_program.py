@@ -253,7 +253,7 @@ class RankProgram:
             layout,
             weights,
             sharded=is_sharded(layout.zero, "optimizer"),
-            summed=self.job.how.overlap.weights.gradients == "all-reduce",
+            summed=self.job.how.overlap.weights.summed_whole(layout.zero),
         ):
             self.send(name, m, self.last_work, waited=False)
 

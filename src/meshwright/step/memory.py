@@ -96,7 +96,7 @@ def fixed_bytes(
     )
     if not each.step_copy:
         return FixedBytes(living, units)
-    copies = step_copies(job, living, each)
+    copies = step_copies(job, layout, living, each)
     name = "gradients copied for the step"
     return FixedBytes(living, units, with_name(copies, name, cost.boundary))
 
@@ -276,13 +276,20 @@ def _replicated_parameters(layout: Layout, layer: LayerCost) -> Num:
     return dense + where(layout.expert_shards > 1, layer.expert_weights, 0.0)
 
 
-def step_copies(job: Job, living: States, each: ParameterBytes) -> Num:
+def step_copies(
+    job: Job, layout: Layout, living: States, each: ParameterBytes
+) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
-    parameters, or a replica's share. living: the states of the device.
+    parameters, or a replica's share, or as many as are updated at once. living: the states of the
+    device.
     """
     if not job.state_bytes:
         return 0.0
-    return living.optimizer / job.state_bytes * each.step_copy
+    number = living.optimizer / job.state_bytes
+    most = holding_of(job).step_elements
+    if most and is_sharded(layout.zero, "weights"):
+        number = minimum(number, most)
+    return number * each.step_copy
 
 
 def new_block(
@@ -295,4 +302,4 @@ def new_block(
     if not each.step_copy or holding_of(job).step_copies != "new":
         return 0.0
     every = [states(job, layout, each, one.whole, one.ends) for one in owned]
-    return largest(step_copies(job, one, each) for one in every)
+    return largest(step_copies(job, layout, one, each) for one in every)

@@ -146,6 +146,7 @@ def sync_wait(
         backward  as pass, but nothing hides behind forward passes: all gathers are waited for
     """
     whole, first = passes
+    how = how.at(zero)
     reduction = sync.total.reduction
     if how.scope == "none":
         return _wait_for_all(sync, reduction, m, zero)

@@ -238,7 +238,7 @@ def weight_sync(
     gather = load(gather_messages(job, layout, weights))
     if how.gathers != 1.0:
         gather = gather._replace(seconds=gather.seconds / how.gathers)
-    summed = how.gradients == "all-reduce"
+    summed = how.summed_whole(zero)
     scatter = load(
         reduction_messages(
             job, layout, weights, sharded=True, summed=summed, high=high

@@ -135,7 +135,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
     tables: dict[str, Any] = {name: t for name, t in keys.tables.items() if t}
     tables.setdefault("job", {}).setdefault("framework", format.frameworks[0])
     train_as_loaded(format, keys, tables["job"])
-    state_gradients(tables)
+    state_gradients(format, tables)
     return ForeignFile(
         format=format,
         tables=tables,
@@ -185,11 +185,19 @@ def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
         keys.notes.append(NO_MASTERS)
 
 
-def state_gradients(tables: dict[str, Any]) -> None:
+DEEPSPEED = "deepspeed"
+"""The format of its own file, and the framework."""
+
+
+def state_gradients(format: Format, tables: dict[str, Any]) -> None:
     """A file's own word for its numbers says their gradients, which a name leaves to the framework:
-    those in fp32 are stated where the framework by itself has others.
+    those in fp32 are stated where the framework by itself has others. Trainers that hand their
+    numbers to DeepSpeed say nothing of gradients (transformers, integrations/deepspeed.py sets
+    bf16.enabled or fp16.enabled alone), which then are as wide as the model.
     """
     own = tables["job"]
+    if own["framework"] == DEEPSPEED != format.name:
+        return
     numbers = PRECISIONS.get(str(own.get("precision")))
     if (
         numbers

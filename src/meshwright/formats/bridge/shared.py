@@ -307,34 +307,14 @@ def strange(words: Iterable[str], known: tuple[str, ...]) -> str:
 
 def runs_on(k: Keys, framework: str) -> None:
     """The profile of the software that runs a file. fsdp2: FSDP beside tp or cp is PyTorch's
-    second, which torchtitan runs; compiled only if asked. deepspeed: its ZeRO-0 and 1 around a
-    model of Hugging Face, whose attention and loss are PyTorch's, not Megatron's of 2022.
+    second, which torchtitan runs; compiled only if asked.
     """
     if framework == "fsdp2":
         if k.degree("layout.tp") * k.degree("layout.cp") == 1:
             return
         framework = "torchtitan"
         k.tables.setdefault("software", {}).setdefault("compiled", False)
-    if framework == "deepspeed":
-        framework = "megatron-deepspeed"
-        pytorch = profile("fsdp")
-        k.tables.setdefault("software", {}).setdefault("loss", pytorch.loss)
-        k.tables.setdefault("job", {}).setdefault(
-            "attention_kernel", pytorch.attention
-        )
-        k.notes.append(OF_TODAY)
     k.tables.setdefault("job", {})["framework"] = framework
-
-
-OF_TODAY = (
-    "DeepSpeed's ZeRO-0 and 1 of today have no profile: that of Megatron-DeepSpeed (2022) is taken,"
-    " with PyTorch's attention and loss"
-)
-"""What DeepSpeed holds, and that it reduces gradients after the backward pass, is as it was:
-overlap_comm is off by default below stage 3 (DeepSpeed@1b88ac36, runtime/zero/config.py,
-overlap_comm_valid). The model is Hugging Face's: scaled_dot_product_attention, and the cross
-entropy of fp32 logits (transformers, loss/loss_utils.py, ForCausalLMLoss).
-"""
 
 
 def run_tokens(k: Keys, key: str, unit: str) -> float | None:
