@@ -248,27 +248,6 @@ def row_by_row(law: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def side_by_side(columns: Sequence[Num]) -> NDArray[np.float64] | None:
-    """Columns side by side, each a row of an array; None if none of them has rows."""
-    if not any(getattr(column, "ndim", 0) for column in columns):
-        return None
-    import numpy as np
-
-    return np.array(np.broadcast_arrays(*columns))
-
-
-def column_of(of: Any, row: int, axes: int) -> Any:
-    """One of the columns that were computed `side_by_side` with others, of tuples of
-    them; what all share has fewer axes, and stays.
-    """
-    if isinstance(of, tuple):
-        values = tuple(column_of(x, row, axes) for x in of)
-        return (
-            type(of)(*values) if hasattr(of, "_fields") else type(of)(values)
-        )
-    return of[row] if getattr(of, "ndim", 0) == axes else of
-
-
 def cell(x: Num, points: Sequence[float]) -> tuple[Any, Num]:
     """(i, w) with x = points[i] + w (points[i+1] - points[i]), for ascending points.
 

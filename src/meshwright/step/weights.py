@@ -10,7 +10,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from itertools import chain
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -22,7 +21,7 @@ from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
-from ..num import Num, anywhere, column_of, side_by_side, sum_of, where
+from ..num import Num, anywhere, sum_of, where
 from .microbatch import ModelCost
 from .parameters import (
     Parameters,
@@ -230,6 +229,8 @@ def weight_sync(
             whole = whole + Load(one.seconds, 0.0, one.busy)
         return whole
 
+    if no_parameters(weights.dense) and no_parameters(weights.expert):
+        return SILENT
     copies = bucket_copies(job, layout, weights, clock)
     if not is_sharded(zero, "optimizer"):
         whole = reduction_messages(job, layout, weights, False)
@@ -296,11 +297,15 @@ def device_syncs(
     most replicas of an interval of dp, whose shards are smallest (None: `layout`).
     """
     ends_unit, weights_kept = units_of(job)
-    layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
-    ends = [end_units(job, layout, cost, share) for share in devices]
-    several = [*layers, *chain.from_iterable(ends)]
-    units = _syncs(job, layout, several, clock=clock, high=high)
-    of_layers, of_ends = units[: len(layers)], iter(units[len(layers) :])
+
+    def sync(weights: Parameters) -> WeightSync:
+        return weight_sync(
+            job, layout, weights, zero=layout.zero, clock=clock, high=high
+        )
+
+    of_layers = [
+        sync(Parameters(c.weights, c.expert_weights)) for c in cost.layers
+    ]
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
         whole: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
@@ -308,7 +313,7 @@ def device_syncs(
 
     syncs = []
     for share in devices:
-        first, later = next(of_ends), next(of_ends)
+        first, later = map(sync, end_units(job, layout, cost, share))
         one = share.first_layer
         but_one = (n - k for n, k in zip(share.layers, one, strict=True))
         begin, rest = layers_of(one) + first, layers_of(but_one) + later
@@ -329,41 +334,3 @@ def device_syncs(
             )
         )
     return tuple(syncs)
-
-
-def _syncs(
-    job: Job,
-    layout: Layout,
-    several: Sequence[Parameters],
-    clock: Clock,
-    high: Layout | None,
-) -> list[WeightSync]:
-    """`weight_sync` of each of several sets of parameters. Those that are columns are timed in one
-    call, side by side: the cost of a call does not grow with its rows. high: as `layout`, with the
-    most replicas of an interval of dp (None: `layout`).
-    """
-    some = [
-        i
-        for i, weights in enumerate(several)
-        if not (no_parameters(weights.dense) and no_parameters(weights.expert))
-    ]
-    syncs = [SILENT] * len(several)
-
-    def sync(weights: Parameters) -> WeightSync:
-        return weight_sync(
-            job, layout, weights, zero=layout.zero, clock=clock, high=high
-        )
-
-    columns = side_by_side([n for i in some for n in several[i]])
-    if columns is None:
-        for i in some:
-            syncs[i] = sync(several[i])
-        return syncs
-    whole = sync(Parameters(columns[::2], columns[1::2]))
-    for row, i in enumerate(some):
-        own = (
-            each if each is NOTHING else column_of(each, row, columns.ndim)
-            for each in whole
-        )
-        syncs[i] = WeightSync(*own)
-    return syncs
