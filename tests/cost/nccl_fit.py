@@ -97,6 +97,40 @@ def tables() -> Rows:
     return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
+def releases(processes: int = 8) -> dict[str, Rows]:
+    """All-reduce of 8 A100 in a node by run, as nccl-tests ran it with so many processes: NCCL of
+    2021, 2022 and 2023.
+    """
+    text = (PUBLISHED / "nccl_releases.csv").read_text("utf-8")
+    runs: dict[str, list[tuple[str, float, float, float, float, str]]] = {}
+    for r in _lines(text):
+        if int(r["processes"]) == processes:
+            runs.setdefault(r["run"], []).append(
+                (
+                    "all_reduce",
+                    8.0,
+                    1.0,
+                    float(r["bytes"]),
+                    float(r["seconds"]),
+                    "a100-80",
+                )
+            )
+    return {
+        run: Rows(*(np.array(column) for column in zip(*rows, strict=True)))
+        for run, rows in runs.items()
+    }
+
+
+def in_a_node(name: str) -> Rows:
+    """The measured tables of a generation of NVLink."""
+    of = tables()
+    of = of.those(np.isin(of.chip, GENERATIONS[name]))
+    every = [of, *(releases().values() if name == "nvlink3" else ())]
+    return Rows(
+        *(np.concatenate(column) for column in zip(*every, strict=True))
+    )
+
+
 def errors(predicted: Any, measured: Any) -> Any:
     """|predicted / measured - 1|."""
     return np.abs(predicted / measured - 1)
@@ -193,11 +227,13 @@ OWN = (
     "hop_ll",
     "ll",
     "copied",
+    "mix",
     "exchange",
     "exchange_launch",
     "exchange_copied",
     "exchange_mix",
 )
+LL128 = ("hop_ll128", "ll128")
 SHARP = ("sharp_wait", "sharp_mix")
 
 
@@ -210,7 +246,11 @@ def node(name: str, of: Transport) -> Fabric:
 def generation(name: str, rows: Rows) -> Transport:
     """The constants of a generation of NVLink from rows of its chips."""
     of = transport(name)
-    free: Sequence[str] = (*OWN, *(SHARP if of.sharp else ()))
+    free: Sequence[str] = (
+        *OWN,
+        *(LL128 if of.ll128 else ()),
+        *(SHARP if of.sharp else ()),
+    )
 
     def predict(numbers: Numbers) -> Any:
         return rows.predicted(node(name, replace(of, **numbers)))
@@ -221,7 +261,7 @@ def generation(name: str, rows: Rows) -> Transport:
 
 
 if __name__ == "__main__":
-    tests, measured = perlmutter(), tables()
+    tests = perlmutter()
     print(
         "perlmutter",
         fitted(
@@ -230,9 +270,5 @@ if __name__ == "__main__":
             tests.seconds,
         ),
     )
-    for generation_, chips in GENERATIONS.items():
-        print(
-            generation(
-                generation_, measured.those(np.isin(measured.chip, chips))
-            )
-        )
+    for name in GENERATIONS:
+        print(generation(name, in_a_node(name)))

@@ -8,6 +8,7 @@ import itertools
 from dataclasses import replace
 from math import ceil, floor, inf, log2, sqrt
 
+import numpy as np
 import pytest
 
 from meshwright.cost import floors, nccl, nccl_choice
@@ -20,6 +21,7 @@ from meshwright.describe.transport import Transport
 
 NEAR = Transport(
     "near", inside=True, launch=9e-6, hop=1.5e-6, hop_ll=0.7e-6, ll=0.45,
+    hop_ll128=1.1e-6, ll128=0.7,
     copied=0.6, mix=0.8, mix_ll=0.9, sharp=0.9, sharp_wait=6e-6, sharp_mix=0.7,
     exchange=0.85, exchange_launch=11e-6, exchange_copied=0.4, exchange_mix=0.6,
     believed=0.75, believed_ll=(39e9, 21e9, 13e9), believed_step=1.7e-6,
@@ -70,6 +72,13 @@ def ring(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
         far = V * K / n / rate
     over_ = FAR if n_ > 1 else NEAR
     return mixed(wait, max(near, far), over_.mix_ll if ll else over_.mix)
+
+
+def ring_ll128(g: int, V: float, rounds: int) -> float:
+    """g ranks of a node, by LL128."""
+    K = rounds * (g - 1)
+    b = V * (K + NEAR.copied) / g / (RATE_NEAR * NEAR.ll128)
+    return mixed(K * NEAR.hop_ll128, b, NEAR.mix)
 
 
 def tree(g: int, n_: int, V: float, ll: bool) -> float:
@@ -125,6 +134,13 @@ def ring_believed(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
     return wait + b * byte(g, n_)
 
 
+def ring_ll128_believed(g: int, n_: int, V: float, rounds: int) -> float:
+    """Not offered between nodes."""
+    K = rounds * (g - 1)
+    believed = 14e-6 + K * 1.9e-6 + V * K / g * byte(g, 1) / 0.92
+    return believed if n_ == 1 else inf
+
+
 SIMPLE = [0.9] * 7 + [0.8, 0.7, 0.6, 0.6] + [0.5] * 4 + [
     0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9, 1.0,
 ]  # fmt: skip
@@ -146,11 +162,23 @@ def tree_believed(g: int, n_: int, V: float, ll: bool) -> float:
     return wait + 2 * V * slow
 
 
+def ring_taken(g: int, n_: int, V: float, rounds: int) -> tuple[float, float]:
+    """(believed, really) of the ring that the tuner likes best, LL before LL128 before Simple."""
+    ll128 = ring_ll128(g, V, rounds) if n_ == 1 else inf
+    return min(
+        (ring_believed(g, n_, V, rounds, True), ring(g, n_, V, rounds, True)),
+        (ring_ll128_believed(g, n_, V, rounds), ll128),
+        (
+            ring_believed(g, n_, V, rounds, False),
+            ring(g, n_, V, rounds, False),
+        ),
+        key=lambda pair: pair[0],
+    )
+
+
 def all_reduce(g: int, n_: int, V: float) -> float:
     """The time of what the tuner takes."""
-    rings = {ll: ring_believed(g, n_, V, 2, ll) for ll in (True, False)}
-    ll = rings[True] <= rings[False]
-    best, took = min(rings.values()), ring(g, n_, V, 2, ll)
+    best, took = ring_taken(g, n_, V, 2)
     if n_ > 1:
         trees = {ll: tree_believed(g, n_, V, ll) for ll in (True, False)}
         if min(trees.values()) < best:
@@ -162,8 +190,7 @@ def all_reduce(g: int, n_: int, V: float) -> float:
 
 
 def gather(g: int, n_: int, V: float) -> float:
-    ll, simple = (ring_believed(g, n_, V, 1, ll) for ll in (True, False))
-    return ring(g, n_, V, 1, ll <= simple)
+    return ring_taken(g, n_, V, 1)[1]
 
 
 def all_to_all(g: int, n_: int, V: float) -> float:
@@ -215,17 +242,20 @@ def choices() -> set[tuple[bool, ...]]:
         on = over(net, tuple(map(float, group)))
         nvls = group[1] == 1
         took = nccl_choice.all_reduce(on, V, (), nvls)
+        # which of LL128 and Simple is quicker says nothing where a ring takes LL
+        took = took._replace(ll128=took.ll128 & ~np.bool_(took.ll))
         found.add(tuple(map(bool, took)))
     return found
 
 
 def test_every_choice_is_among_them() -> None:
-    """Rings and trees by LL and by Simple, and the switch: so that the times above are of each."""
-    took = choices()
-    for field in range(4):
-        assert {choice[field] for choice in took} == {True, False}
-    trees = {choice[2] for choice in took if choice[1]}
-    assert trees == {True, False}
+    """Rings and trees by LL and by Simple, rings by LL128, and the switch: so that the times above
+    are of each.
+    """
+    took = [nccl_choice.TunerChoice(*one) for one in choices()]
+    for field in nccl_choice.TunerChoice._fields:
+        assert {getattr(one, field) for one in took} == {True, False}
+    assert {one.tree_ll for one in took if one.tree} == {True, False}
 
 
 @pytest.mark.parametrize("V", [64.0 * 1.5 * 2**i for i in range(25)])
@@ -318,6 +348,18 @@ def test_floors_of_one_switch_are_the_quickest_way() -> None:
     assert net.bound.load("all_gather", V, (8.0, 1.0)).seconds == (
         pytest.approx(start + mixed(7 * NEAR.hop, b, NEAR.mix))
     )
+
+
+def test_ll128_is_for_a_node_of_nvlink() -> None:
+    """Off where the transport has no share for it (PCIe), and between nodes."""
+    V = 7e6
+    off = links(replace(NEAR, ll128=0.0))
+    took = off.load("all_gather", V, (8.0, 1.0)).seconds
+    assert took == pytest.approx(launch(1) + ring(8, 1, V, 1, False))
+    on = links().load("all_gather", V, (8.0, 1.0)).seconds
+    assert on == pytest.approx(launch(1) + ring_ll128(8, V, 1))
+    both = links().load("all_gather", V, (8.0, 2.0)).seconds
+    assert both == off.load("all_gather", V, (8.0, 2.0)).seconds
 
 
 def with_far(**fields: float) -> Links:

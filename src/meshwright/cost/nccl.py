@@ -3,7 +3,7 @@ and the time they really take.
 
     t = t0 + sqrt(L^2 + 2 mix L b + b^2)          L: waits of the steps, b: bytes over the rate
 
-    ring    L = K_net hop_net + K_node hop_node
+    ring    L = K_net hop_net + K_node hop_node, of Simple, LL or (inside a node) LL128
             b = V K/n in the slowest dimension; inside a node a rank copies its own part too:
                 V (K + copied)/n
             K = n - 1, twice that for an all-reduce; K_net = N - 1 of them between nodes
@@ -70,6 +70,7 @@ class Nccl(Ring):
     laws = (
         "cost.nccl:ring",
         "cost.nccl:ring_ll",
+        "cost.nccl:ring_ll128",
         "cost.nccl:trees",
         "cost.nccl:nvls_load",
         "cost.nccl:nccl_exchange",
@@ -90,13 +91,8 @@ class Nccl(Ring):
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
             return pair_load(on, V, on.once(ring, 1.0, True), 1.0)
-        ll = nccl_choice.gather(on, V, self.seen).ll
-        return pair_load(
-            on,
-            V,
-            pick(ll, on.once(ring_ll), on.once(ring)),
-            on.once(passed_on),
-        )
+        choice = nccl_choice.gather(on, V, self.seen)
+        return pair_load(on, V, ring_chosen(on, choice), on.once(passed_on))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The least over all that may be chosen, in the nearest group; or what the links of a chip
@@ -122,7 +118,7 @@ class Nccl(Ring):
         switch = on.once(nvls_load) if adds_up(net) else None
         nvls = on.once(switch_is_quicker) if switch else False
         choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
-        pair = pick(choice.ll, on.once(ring_ll, 2.0), on.once(ring, 2.0))
+        pair = ring_chosen(on, choice, 2.0)
         if net.inside < len(net.rates):
             pair = pick(
                 choice.tree, pick(choice.tree_ll, *on.once(trees)), pair
@@ -156,6 +152,16 @@ def pick(
     return AlgorithmProtocol(
         *(where(condition, x, y) for x, y in zip(a, b, strict=True))
     )
+
+
+def ring_chosen(
+    on: Over, choice: nccl_choice.TunerChoice, times: float = 1.0
+) -> AlgorithmProtocol:
+    """The ring by the protocol that the tuner takes, `times` round."""
+    other = on.once(ring, times)
+    if on.net.near.ll128:
+        other = pick(choice.ll128, on.once(ring_ll128, times), other)
+    return pick(choice.ll, on.once(ring_ll, times), other)
 
 
 def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
@@ -245,6 +251,22 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
         maximum(near, far),
         where(s.over, net.far.mix_ll, net.near.mix_ll),
     )
+
+
+def ring_ll128(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
+    """By LL128, of which 120 bytes in 128 are data: less of the rate, shorter waits than Simple;
+    inside a node.
+    """
+    inside = net.inside
+    steps = times * (s.n - 1)
+    slow = (
+        s.slowest(net.reach(s.ranks)[:inside])
+        * (steps + net.near.copied)
+        / s.n
+        / net.near.ll128
+    )
+    wait = times * s.steps([t.hop_ll128 for t in net.transports])
+    return AlgorithmProtocol(wait, slow, net.near.mix)
 
 
 def trees(
@@ -351,6 +373,10 @@ def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
         ring(net, s, times)._replace(mix=mix),
         ring_ll(net, s, times)._replace(mix=mix_ll),
     ]
+    if near.ll128:
+        candidates.append(
+            pick(s.over, candidates[0], ring_ll128(net, s, times))
+        )
     if kind == "all_reduce":
         candidates += (
             trees(net, s, chains=False) if net.inside < len(s.used) else ()

@@ -1,6 +1,7 @@
 """Which algorithm and protocol NCCL takes: the least of its OWN model of the time, right or wrong.
 
     ring    base + (K - K_net) a_node + K_net a_net + K/n V/B
+    LL128   14 us + K 1.9 us + K/n V/(0.92 B), inside a node only
     tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))
     NVLS    25 us + V/(e B)
 
@@ -8,9 +9,10 @@ A ring takes K = n - 1 steps, K_net = N - 1 of them between nodes. Trees make al
 nodes only, NVLS inside a node only.
 
 An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at
-most B/2, and no more than a limit. LL128 is not offered: it is off between nodes whose cards and
-GPUs share no PCIe switch, and inside a node measured times show none. Source: NVIDIA/nccl,
-src/graph/tuning.cc, commit 5067397c (2026-06, Apache-2.0).
+most B/2, and no more than a limit. LL128 is offered over NVLink inside a node (on A100 in every
+release since 2.8, on Hopper since 2.16). Between nodes it is off where cards and GPUs share no PCIe
+switch, and not offered here. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06,
+Apache-2.0).
 """
 
 from __future__ import annotations
@@ -25,12 +27,14 @@ from .span import Over, Span
 
 BASE = 8.4e-6
 BASE_LL = 6.6e-6
+BASE_LL128 = 14e-6
 BASE_TREE_LL = 6.8e-6
 """Seconds before the first step."""
 NODE = 3.4e-6
 NODE_LL = 0.6e-6
+NODE_LL128 = 1.9e-6
 NODE_TREE = 4.0e-6
-"""Seconds of a step over NVLink: by Simple, by LL, along the chain of a tree by Simple."""
+"""Seconds of a step over NVLink: by Simple, LL and LL128, along the chain of a tree by Simple."""
 NET = 14e-6
 NET_LL = 2.7e-6
 NET_TREE_LL = 5.0e-6
@@ -42,6 +46,8 @@ in each of 8 channels (1.9 before Ampere)."""
 SIMPLE_STEP = 3.0
 """The host's part of a step is so much longer by Simple."""
 NVLS = 25e-6
+LL128 = 0.92
+"""Share of B that a ring by LL128 carries: 120 bytes of 128, as NCCL rounds it."""
 TREE = 0.92
 TREE_LL = 0.92 / 3.8
 """Shares of B that a tree carries."""
@@ -108,6 +114,8 @@ class TunerChoice(NamedTuple):
 
     ll: Any
     """Of rings, the one by LL."""
+    ll128: Any = False
+    """Of the others, the one by LL128."""
     tree: Any = False
     """A tree rather than a ring."""
     tree_ll: Any = False
@@ -124,6 +132,8 @@ class Waits(NamedTuple):
     simple: Num
     slow_ll: Num
     """Seconds a byte by LL."""
+    ll128: Num = float("inf")
+    """Seconds before bytes count, by LL128; endless where it is off."""
 
 
 def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
@@ -142,9 +152,11 @@ def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
 
 
 def gather(on: Over, V: Num, seen: Sequence[Dim]) -> TunerChoice:
-    """An all-gather or a reduce-scatter of V bytes: LL or Simple. seen: as in `tuner_seconds`."""
-    by_ll, simple = _ring(on, V, 1.0, seen)
-    return TunerChoice(by_ll <= simple)
+    """An all-gather or a reduce-scatter of V bytes: LL, LL128 or Simple. seen: as in
+    `tuner_seconds`.
+    """
+    by_ll, by_ll128, simple = _ring(on, V, 1.0, seen)
+    return TunerChoice(by_ll <= minimum(by_ll128, simple), by_ll128 <= simple)
 
 
 def all_reduce(
@@ -153,14 +165,16 @@ def all_reduce(
     """nvls: where the switch can add up the values of this group, faster than a ring."""
     net = on.net
     slow = on.once(tuner_seconds, *seen)
-    by_ll, simple = _ring(on, V, 2.0, seen)
-    best = minimum(by_ll, simple)
+    by_ll, by_ll128, simple = _ring(on, V, 2.0, seen)
+    other = minimum(by_ll128, simple)
+    best = minimum(by_ll, other)
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
     if net.inside == len(net.rates):
-        return TunerChoice(by_ll <= simple, nvls=switch)
+        return TunerChoice(by_ll <= other, by_ll128 <= simple, nvls=switch)
     tree_ll, tree = _tree(on, V, seen)
     return TunerChoice(
-        by_ll <= simple,
+        by_ll <= other,
+        by_ll128 <= simple,
         on.span.over & (minimum(tree_ll, tree) < best),
         tree_ll <= tree,
         switch,
@@ -169,16 +183,19 @@ def all_reduce(
 
 def _ring(
     on: Over, V: Num, times: float, seen: Sequence[Dim]
-) -> tuple[Num, Num]:
-    """Seconds the tuner expects of a ring, by LL and by Simple."""
+) -> tuple[Num, Num, Num]:
+    """Seconds the tuner expects of a ring, by LL, by LL128 and by Simple."""
     s = on.span
     waits = on.once(_ring_waits, times, *seen)
     wait = waits.simple
     if times > 1:
         wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
     part = V * (times * (s.n - 1)) / s.n
-    return waits.ll + part * waits.slow_ll, wait + part * on.once(
-        tuner_seconds, *seen
+    slow = on.once(tuner_seconds, *seen)
+    return (
+        waits.ll + part * waits.slow_ll,
+        waits.ll128 + part * slow / LL128,
+        wait + part * slow,
     )
 
 
@@ -199,7 +216,12 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
     slow_ll = maximum(
         2.0 * tuner_seconds(net, s, *seen), 1.0 / _most_ll(net, s)
     )
-    return Waits(wait_ll, wait, slow_ll)
+    wait_ll128 = (
+        where(s.over, float("inf"), BASE_LL128 + steps * NODE_LL128)
+        if net.near.ll128
+        else float("inf")
+    )
+    return Waits(wait_ll, wait, slow_ll, wait_ll128)
 
 
 def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:

@@ -43,11 +43,15 @@ class Transport(Checked):
     """One step of a ring in the protocol Simple, which waits for whole chunks."""
     hop_ll: Seconds = 0.0
     """The same in LL, which sends a flag beside every word."""
+    hop_ll128: Seconds = 0.0
+    """The same in LL128, which sends a flag beside every 120 bytes (of a node's transport)."""
     climb: Seconds = 0.0
     """One level of a tree of nodes, Simple."""
     climb_ll: Seconds = 0.0
     ll: float = 0.5
     """Share of the rate that LL reaches in a ring, at most a half."""
+    ll128: Amount = 0.0
+    """Share of the rate that LL128 reaches in a ring inside a node; 0: it is off."""
     ll_node: Bandwidth | None = None
     """What all ranks of a node together send by LL at most; None = no such limit."""
     ring_node: Bandwidth | None = None
@@ -64,8 +68,9 @@ class Transport(Checked):
     copied: Amount = 0.0
     """A rank copies its own part of the vector too, at 1/copied of the rate."""
     mix: Amount = 1.0
-    """How waits L and bytes b add up, Simple: sqrt(L^2 + 2 mix L b + b^2). 1: one after the other;
-    0: mostly side by side; above 1: chunks of a pipeline."""
+    """How waits L and bytes b add up, Simple and LL128: sqrt(L^2 + 2 mix L b + b^2). 1: one after
+    the other; 0: mostly side by side; above 1: chunks of a pipeline.
+    """
     mix_ll: Amount = 1.0
     """The same for LL and for trees."""
     sharp: Amount = 0.0

@@ -58,6 +58,7 @@ LINK = (
     "launch",
     "hop",
     "hop_ll",
+    "hop_ll128",
     "climb",
     "climb_ll",
 )
