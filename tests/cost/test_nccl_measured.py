@@ -88,7 +88,7 @@ def test_ll128_explains_messages_of_megabytes() -> None:
     rows = fit.perlmutter()
     at = (rows.kind == "all_reduce") & (rows.nodes == 1) & (rows.g == 4)
     few = rows.those(at & (rows.bytes >= 2**21) & (rows.bytes <= 2**22))
-    net = Fabric.of(network("perlmutter"), HOW)
+    net = Fabric.from_network(network("perlmutter"), HOW)
     assert (fit.errors(few.predicted(net), few.seconds) < 0.15).all()
     near, far = net.transports
     off = replace(net, transports=(replace(near, ll128=0.0), far))
@@ -113,7 +113,8 @@ def test_releases_of_nccl_as_predicted(run: str) -> None:
     """One process for each GPU, from 0.25 MB to 1 GB."""
     rows = fit.releases()[run]
     e = fit.errors(
-        rows.predicted(Fabric.of(network("dgx-a100"), HOW)), rows.seconds
+        rows.predicted(Fabric.from_network(network("dgx-a100"), HOW)),
+        rows.seconds,
     )
     assert np.median(e) <= 0.05
     assert e.max() <= 0.15
