@@ -520,14 +520,6 @@ def test_an_index_that_lies_is_found_out(
         Reader(path)
 
 
-def test_unfinished_checkpoints_do_not_count(tmp_path: Path) -> None:
-    (tmp_path / "step-00000003.part").mkdir()
-    (tmp_path / "step-00000002").mkdir()
-    assert [path.name for path in checkpoint.complete(tmp_path)] == [
-        "step-00000002"
-    ]
-
-
 def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
     saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

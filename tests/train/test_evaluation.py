@@ -165,7 +165,7 @@ def alone(
     """Logits of a sequence whose documents go through the model one by one."""
     found = []
     for a, b in zip(begins, (*begins[1:], len(row)), strict=True):
-        decoder.take((range(b - a),))
+        decoder.at = (range(b - a),)
         found.append(decoder(row[None, a:b])[0])
     return torch.cat(found)
 

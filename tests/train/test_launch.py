@@ -15,7 +15,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import each_rank  # noqa: E402
 from small_runs import two_ranks  # noqa: E402
 
 from meshwright.errors import BadInput  # noqa: E402
@@ -241,15 +240,6 @@ def test_mistakes_are_not_tried_again() -> None:
         fork_ranks(refusing, 2, timeout_s=60)
     assert not found.value.again
     assert found.value.exit_code == 2
-
-
-def test_all_ranks_work_together() -> None:
-    def work(device: torch.device) -> float:
-        total = torch.tensor(float(dist.get_rank()))
-        dist.all_reduce(total)
-        return float(total)
-
-    assert each_rank(work, 3) == [3.0] * 3
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:

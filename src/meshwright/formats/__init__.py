@@ -43,6 +43,19 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
         ) from None
 
 
+def write_whole(path: Path, text: str) -> None:
+    """Put a text in the place of a file; whoever is killed meanwhile leaves the old one, and an
+    OSError nothing of the new one.
+    """
+    part = path.with_name(f"{path.name}.part")
+    try:
+        part.write_text(text, "utf-8")
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """The table in a TOML text; `where` names it in errors."""
     if sum(line.count(".") ** 2 for line in text.split("\n")) > MOST_DOTS:

@@ -27,7 +27,7 @@ from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.measured import MeasuredTable, Overhead
 from ..describe.network import Dim, Network
-from ..formats import parse_json, read_text
+from ..formats import parse_json, read_text, write_whole
 from ..program.cpu import CPU, cpu_seconds
 from ..train.launch import fork_ranks
 from . import engine, kernels, low
@@ -217,7 +217,7 @@ def measured(w: Wanted, part: Path, say: Say) -> Measured:
         if name not in kept:
             say(f"[{i + 1}/{len(every)}] {name}")
             kept[name] = on_ranks(work, ranks, w.device)
-            save(part, json.dumps(kept))
+            write_whole(part, json.dumps(kept))
     return kept
 
 
@@ -235,13 +235,6 @@ def on_ranks(
 
         fork_ranks(rank, ranks, device, timeout_s=120.0)
         return json.loads(answer.read_text("utf-8"))
-
-
-def save(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
-    new = path.with_name(path.name + ".new")
-    new.write_text(text, "utf-8")
-    new.replace(path)
 
 
 def table_as_json(table: MeasuredTable) -> dict[str, Any]:

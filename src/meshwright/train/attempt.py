@@ -25,6 +25,7 @@ from .._version import __version__
 from ..describe.job import TRAIN, Job
 from ..describe.training import Settings, train_table
 from ..errors import BadInput, unknown
+from ..formats import write_whole
 from ..formats.run_folder import ATTEMPTS, attempts
 from ..formats.toml import dump_job
 from ..prediction.prediction import Prediction
@@ -154,11 +155,10 @@ def begin(
     said = ", ".join(
         f"{name} {version}" for name, version in row["versions"].items()
     )
-    part = folder / "job.toml.part"
-    part.write_text(
-        f"# Attempt {number} of this run, by {said}.\n{text}", "utf-8"
+    write_whole(
+        folder / "job.toml",
+        f"# Attempt {number} of this run, by {said}.\n{text}",
     )
-    part.replace(folder / "job.toml")
     path = folder / ATTEMPTS
     whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
     with path.open(

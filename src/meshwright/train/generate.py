@@ -133,7 +133,7 @@ def drawn(
     ids = list(start)
     for _ in range(count):
         seen = torch.tensor([ids[-model.m.seq :]])
-        model.take((range(seen.shape[1]),))
+        model.at = (range(seen.shape[1]),)
         ids.append(
             chosen(
                 model(seen)[0, -1, : model.m.vocab], temperature, top_k, random

@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from ..errors import BadInput
+from ..formats import write_whole
 
 LOCK = "run.lock"
 ENDING_S = 10.0
@@ -204,9 +205,7 @@ def seal(folder: Path) -> None:
     seals = {
         name: before.get(name) or digests(path) for name, path in there.items()
     }
-    to = folder / SEALS
-    to.with_suffix(".part").write_text(json.dumps(seals, indent=1), "utf-8")
-    to.with_suffix(".part").replace(to)
+    write_whole(folder / SEALS, json.dumps(seals, indent=1))
 
 
 def set_aside(folder: Path) -> list[str]:

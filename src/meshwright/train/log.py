@@ -20,10 +20,11 @@ import torch
 import torch.distributed as dist
 
 from ..count.model import model_flops, parameters
+from ..formats import write_whole
 from ..formats.run_folder import metrics
 from ..units import show
 from . import attempt, registry
-from .checkpoint import PART, SaveFailed
+from .checkpoint import SaveFailed
 from .data import batch_of
 from .record import peak_bytes
 
@@ -148,13 +149,9 @@ class RunLog:
             for row in metrics(path)
             if row["step"] <= self.first
         ]
-        fresh = path.with_suffix(PART)
-
-        def trim() -> None:
-            fresh.write_text("".join(line + "\n" for line in kept), "utf-8")
-            fresh.replace(path)  # whoever is killed here loses no row
-
-        self.kept_on_disk(path, trim)
+        text = "".join(line + "\n" for line in kept)
+        # whoever is killed here loses no row
+        self.kept_on_disk(path, lambda: write_whole(path, text))
         self.file = path.open("a", encoding="utf-8", buffering=1)
         job = self.plan.job
         settings = self.plan.settings
@@ -264,7 +261,6 @@ class RunLog:
         try:
             write()
         except OSError as error:
-            path.with_suffix(PART).unlink(missing_ok=True)
             why = error.strerror or errno.errorcode.get(
                 error.errno or 0, str(error)
             )

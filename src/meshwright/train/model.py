@@ -188,6 +188,7 @@ class Decoder(nn.Module):
         self.m, self.part, self.parts = m, 0, 1
         self.seq = seq
         self.at: tuple[range, ...] = (range(seq),)
+        """Positions of this rank's tokens; under context parallelism attention sees all of them."""
         self.packed: tuple[Documents, ...] = ((0,),)
         """Where the documents of each sequence of a step begin; one entry: the same for all."""
         self.documents: tuple[Documents, ...] = self.packed
@@ -262,12 +263,6 @@ class Decoder(nn.Module):
     def length(self) -> int:
         """Tokens of a sequence that are this rank's."""
         return sum(map(len, self.at))
-
-    def take(self, at: tuple[range, ...]) -> None:
-        """Context parallelism: this rank's tokens are those at these positions, though attention
-        sees all.
-        """
-        self.at = at
 
     def begin(self, first: int, count: int) -> None:
         """Sequences [first, first + count) of the step are the microbatch that comes next."""

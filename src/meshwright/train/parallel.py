@@ -206,7 +206,7 @@ def in_order(x_S: Tensor, cp: int) -> Tensor:
 
 def context_parallel(stage: Decoder, group: ProcessGroup, index: int) -> None:
     """The stage works on the index-th share of the sequence."""
-    stage.take(chunks(stage.length, group.size(), index))
+    stage.at = chunks(stage.length, group.size(), index)
     for block in stage.blocks:
         block.attention.core = partial(attend_to_all, group=group)
 

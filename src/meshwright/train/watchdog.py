@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..formats import write_whole
+
 LOOKS = 20
 """Of a rank at its own signs and those of others, before a silence is a hang."""
 SILENT = 3
@@ -272,9 +274,7 @@ def last_words(sentence: str, again: bool, code: int | None = None) -> None:
         words = {"message": sentence, "extraInfo": extra}
         ours = {"again": again, "code": code}
         with suppress(OSError):
-            part = Path(f"{path}.part")
-            part.write_text(json.dumps({"message": words | ours}), "utf-8")
-            part.replace(path)
+            write_whole(Path(path), json.dumps({"message": words | ours}))
     if not again:
         no_more_tries()
 
