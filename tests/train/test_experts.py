@@ -20,6 +20,7 @@ from jobs import (  # noqa: E402
     each_rank,
     job,
     share,
+    spoil,
     tokens,
 )
 from torch.nn import functional as fn  # noqa: E402
@@ -182,7 +183,9 @@ def test_balanced_loads_are_those_of_one_process(
 
 
 def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
-    """They are in it; one without them begins with none."""
+    """They are in it; one without them begins with none. A run that balances no more goes on to
+    choose by them, and moves none.
+    """
 
     def work(device: torch.device) -> None:
         wanted = job(MIXTRAL, cut("microbatch8"))
@@ -198,6 +201,33 @@ def test_biases_go_on_from_a_checkpoint(tmp_path: Path) -> None:
                 want = torch.zeros(8) if a.favour_E is None else a.favour_E
                 assert torch.equal(b.favour_E, want)
                 assert bool(want.any()) == (of is BALANCED)
+            if of is BALANCED:
+                rest = Trainer(wanted, SETTINGS, device, fresh=False)
+                checkpoint.load(rest, path)
+                rest.step(1, *share(rest, tokens(1)))
+                for a, b in zip(
+                    first.expert_layers(), rest.expert_layers(), strict=True
+                ):
+                    assert torch.equal(b.favour_E, a.favour_E)
+
+    fork_ranks(work, 1, timeout_s=120)
+
+
+def test_loads_of_a_step_that_was_skipped_do_not_count() -> None:
+    """The biases after it are those of a run without it."""
+
+    def work(device: torch.device) -> None:
+        favours = []
+        for skipped in (True, False):
+            trainer = Trainer(
+                job(MIXTRAL, cut("microbatch8")), BALANCED, device
+            )
+            if skipped:
+                spoil(trainer)
+                trainer.step(0, *share(trainer, tokens(0)))
+            trainer.step(1, *share(trainer, tokens(1)))
+            favours.append([x.favour_E for x in trainer.expert_layers()])
+        assert all(torch.equal(a, b) for a, b in zip(*favours, strict=True))
 
     fork_ranks(work, 1, timeout_s=120)
 

@@ -396,6 +396,8 @@ def test_zero_where_it_is_a_number(shell: Shell) -> None:
             "train.final_lr must be between 0 and 1, not -0.5",
         ),
         ({"timeout": 1e30}, "train.timeout must be between 0.001 and 1e"),
+        ({"stepz": 1}, "stepz"),
+        ({"lr": -1}, "train.lr"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
@@ -446,22 +448,6 @@ def test_metrics_that_cannot_be_written_are_named(
     assert "Traceback" not in found.stderr and not list(
         Path("run").glob("*.part")
     )
-
-
-def test_settings_are_checked() -> None:
-    assert settings({}) == Settings()
-    assert settings({"clip": "none", "weight_decay": "none"}).clip is None
-    for given, says in (
-        ({"stepz": 1}, "stepz"),
-        ({"lr": -1}, "train.lr"),
-        ({"beta2": 2.0}, "less than 1"),
-        (
-            {"device": "tpu"},
-            "train.device .tpu. is not known; did you mean cpu",
-        ),
-    ):
-        with refusal(says):
-            settings(given)
 
 
 def test_a_rise_longer_than_the_run_is_said() -> None:

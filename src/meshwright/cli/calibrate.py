@@ -98,6 +98,7 @@ def calibrate(
     meshwright calibrate --from job.toml --steps 1.21,1.23,1.20 -o ours.toml; meshwright plan
     llama3-8b --on 64x./ours.toml --batch 1Mi
     """
+    from ..formats import write_whole
     from ..formats.machine import dump_machine
     from ..report import files
     from ..report.machine import machine_card, machine_report, machine_to_dict
@@ -113,12 +114,12 @@ def calibrate(
         return from_files(read, on, output)
     need_torch()
     from ..measure.run import calibrate as measure
-    from ..measure.run import part_of, save
+    from ..measure.run import part_of
 
     files.suffix(output, (".toml",))
     to = Path(output)
     machine = measure(measurements(device, precision, ranks, quick), to)
-    save(
+    write_whole(
         to,
         dump_machine(
             machine,

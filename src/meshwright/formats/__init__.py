@@ -47,12 +47,12 @@ def write_whole(path: Path, text: str) -> None:
     """Put a text in the place of a file; whoever is killed meanwhile leaves the old one, and an
     OSError nothing of the new one.
     """
-    part = path.with_name(f"{path.name}.part")
+    new = path.with_name(f"{path.name}.new")
     try:
-        part.write_text(text, "utf-8")
-        part.replace(path)
+        new.write_text(text, "utf-8")
+        new.replace(path)
     except OSError:
-        part.unlink(missing_ok=True)
+        new.unlink(missing_ok=True)
         raise
 
 

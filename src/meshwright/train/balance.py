@@ -84,18 +84,19 @@ class Balance:
         pressed: Tensor = Pressed.apply(weight_Nk, loss, load_BE.sum(0), moe)  # type: ignore[no-untyped-call]
         return pressed
 
+    def begin(self, layers: Iterable[Router]) -> None:
+        """Before a step: nothing is counted, also where the step before was skipped."""
+        for moe in layers:
+            moe.load_E.zero_()
+
     @torch.no_grad()
     def settle(
         self, layers: Sequence[Router], used: Tensor | None = None
     ) -> None:
         """After a step: move the biases. used: 0 on the device if the step is skipped."""
-        if not layers:
+        if not layers or not self.rate:
             return
         load_LE = torch.stack([moe.load_E for moe in layers]).float()
-        for moe in layers:
-            moe.load_E.zero_()
-        if not self.rate:
-            return
         for group in self.batch:
             dist.all_reduce(load_LE, group=group)
         move_LE = self.rate * (load_LE.mean(1, keepdim=True) - load_LE).sign()

@@ -13,7 +13,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -83,11 +83,7 @@ def state_of(trainer: Trainer, stage: Decoder) -> dict[str, Tensor]:
     """The part of one stage. Where a rank has the first and the last stage of a model with tied
     embeddings, both have the one matrix, under one name.
     """
-    tensors: dict[str, Tensor] = {
-        f"{FAVOUR}/layers.{number}": mixture.favour_E
-        for number, mixture in stage.mixtures.items()
-        if mixture.favour_E is not None
-    }
+    tensors: dict[str, Tensor] = {}
     for name, p in parameters_of_stages(stage, stage.m):
         tensors[f"weights/{name}"] = p.detach()
         tensors |= {
@@ -95,7 +91,28 @@ def state_of(trainer: Trainer, stage: Decoder) -> dict[str, Tensor]:
             for kind, x in trainer.state(p).items()
             if isinstance(x, Tensor) and x.shape == p.shape
         }
-    return tensors
+    return tensors | {
+        f"{FAVOUR}/layers.{number}": mixture.favour_E
+        for number, mixture in stage.mixtures.items()
+        if mixture.favour_E is not None
+    }
+
+
+def favours(
+    stage: Decoder, shapes: Mapping[str, list[int]]
+) -> dict[str, Tensor]:
+    """Biases of a stage's experts that a checkpoint has. Where loads are balanced no more, experts
+    are still chosen by them, and they stay as they are.
+    """
+    named = {}
+    for number, mixture in stage.mixtures.items():
+        if (name := f"{FAVOUR}/layers.{number}") in shapes:
+            if mixture.favour_E is None:
+                device = mixture.router.weight.device
+                E = mixture.experts.count
+                mixture.favour_E = torch.zeros(E, device=device)
+            named[name] = mixture.favour_E
+    return named
 
 
 def finite(trainer: Trainer) -> bool:
@@ -340,8 +357,9 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
     """
     index, reader = examined(trainer, path, changed)
     for stage in trainer.stages.values():
+        biases = favours(stage, reader.shapes)
         wanted = state_of(trainer, stage)
-        for name in set(wanted) - set(reader.shapes):
+        for name in set(wanted) - set(biases):
             if name.startswith(FAVOUR):  # the run balances from here on
                 wanted.pop(name)
         reader.fill(wanted)

@@ -19,7 +19,7 @@ from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
 from . import checkpoint
 from .storage import Reader, read_index, verify
-from .weights import INDEX, ONE, Parts, file_shape, tensors
+from .weights import INDEX, ONE, Parts, file_shape, package, tensors
 
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
@@ -41,21 +41,13 @@ def export_checkpoint(
     if numbers not in NUMBERS:
         raise unknown("--numbers", numbers, NUMBERS)
     dtype = NUMBERS[numbers]
-    try:
-        from safetensors.torch import save_file
-    except ImportError:
-        raise BadInput(
-            "weights need the package safetensors: pip install 'meshwright[train]'"
-        ) from None
-    path = newest(source)
-    index = read_index(path)
-    verify(path, index)
+    files = package()
+    path, index, model = sound(source)
     if index.get(checkpoint.OWN):
         raise BadInput(
             f"checkpoint {path} is of {index[checkpoint.OWN]}, a model of one's own: Hugging Face"
             " has no place for it"
         )
-    model = read(Model, index.get("model"), "the checkpoint's model")
     config = write_hf(model) | {
         "dtype": str(dtype).removeprefix("torch."),
     }
@@ -79,7 +71,7 @@ def export_checkpoint(
             else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         )
         made = {n: x.to(dtype) for n, x in _gather(reader, shard).items()}
-        save_file(made, to / name, metadata={"format": "pt"})
+        files.torch.save_file(made, to / name, metadata={"format": "pt"})
         where |= dict.fromkeys(shard, name)
     total = dtype.itemsize * sum(map(elements, every.values()))
     if len(shards) > 1:
@@ -113,6 +105,15 @@ def demand_finite(reader: Reader) -> None:
             raise BadInput(
                 f"checkpoint {reader.folder} holds numbers that are not finite, in {name}"
             )
+
+
+def sound(source: Path) -> tuple[Path, dict[str, Any], Model]:
+    """The checkpoint meant, its index and its model; BadInput if a byte of it is not as written."""
+    path = newest(source)
+    index = read_index(path)
+    verify(path, index)
+    model = read(Model, index.get("model"), "the checkpoint's model")
+    return path, index, model
 
 
 def newest(source: Path) -> Path:

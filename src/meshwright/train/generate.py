@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from ..describe.model import Model
-from ..describe.read import read
 from ..describe.training import Settings
 from ..errors import BadInput
 from ..formats.run_folder import attempts
 from . import data
-from .checkpoint import FAVOUR, OWN
-from .export import newest
+from .checkpoint import OWN, favours
+from .export import sound
 from .initial import parameters_of_stages
 from .loop import decoder as decoder_of
 from .model import Decoder
-from .storage import Reader, read_index, verify
+from .storage import Reader
 from .texts import encoder, token_decoder
 
 
@@ -40,10 +39,7 @@ def generate(
     tokenizer: None: the one of the run's data;  own_model: as the run had it, for the word of a
     checkpoint imports nothing.  BadInput for what cannot be.
     """
-    path = newest(source)
-    index = read_index(path)
-    verify(path, index)
-    model = read(Model, index.get("model"), "the checkpoint's model")
+    path, index, model = sound(source)
     name = tokenizer or of_run(path.parent)
     encode = encoder(name)
     decode = token_decoder(name)
@@ -110,12 +106,7 @@ def loaded(
         f"weights/{name}": p.detach()
         for name, p in parameters_of_stages(made, model)
     }
-    for number, mixture in made.mixtures.items():
-        name = f"{FAVOUR}/layers.{number}"
-        if name in reader.shapes:
-            mixture.favour_E = torch.empty(mixture.experts.count)
-            wanted[name] = mixture.favour_E
-    reader.fill(wanted)
+    reader.fill(wanted | favours(made, reader.shapes))
     return made
 
 

@@ -217,6 +217,8 @@ class Trainer:
         its microbatches on the last stage.
         """
         self.optimizer.zero_grad(set_to_none=True)
+        if self.balance:
+            self.balance.begin(self.expert_layers())
         self.microbatches = len(tokens) // int(self.layout.microbatch)
         with self.recorder.part("pipeline"):
             # from pinned memory, without waiting for the copy

@@ -61,17 +61,23 @@ NOT_COMPUTED = {
 NUMBERS = ("F32", "F16", "BF16", "F64")
 
 
-def _open(path: Path) -> Any:
-    """A safetensors file, mapped into memory; BadInput if it is not one."""
+def package() -> Any:
+    """Hugging Face's safetensors; BadInput where it is not installed."""
     try:
-        from safetensors import SafetensorError, safe_open
+        import safetensors.torch
     except ImportError:
         raise BadInput(
             "weights need the package safetensors: pip install 'meshwright[train]'"
         ) from None
+    return safetensors
+
+
+def _open(path: Path) -> Any:
+    """A safetensors file, mapped into memory; BadInput if it is not one."""
+    files = package()
     try:
-        return safe_open(path, framework="pt")  # type: ignore[no-untyped-call, unused-ignore]
-    except (SafetensorError, OSError, ValueError) as error:
+        return files.safe_open(path, framework="pt")
+    except (files.SafetensorError, OSError, ValueError) as error:
         raise BadInput(
             f"{path} is not a safetensors file, or it is damaged: {str(error)[:200]}"
         ) from None
