@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from by_hand import GPT2_CONFIG
+from meshwright.catalog import cluster
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
@@ -290,3 +291,17 @@ def test_mistakes_are_sentences(
     (tmp_path / "bad.toml").write_text(text)
     with refusal(sentence):
         resolve.cluster(f"4x{tmp_path}/bad.toml")
+
+
+def test_a_file_names_what_it_changes(tmp_path: Path) -> None:
+    """As a job's table [cluster] does: a chip and a network of the catalogue, with other fields."""
+    path = tmp_path / "ours.toml"
+    path.write_text(
+        '[chip]\nname = "h100-sxm"\nhbm_bytes = "94 GB"\n[network]\nname = "dgx-h100"\n'
+    )
+    ours, usual = load_machine(path), cluster("1xh100-sxm")
+    assert ours.chip == replace(usual.chip, hbm_bytes=94e9)
+    assert ours.network == usual.network
+    path.write_text('[chip]\nname = "ours"\n[network]\nname = "dgx-h100"\n')
+    with refusal("ours.*to define a new one give matrix_flops"):
+        load_machine(path)

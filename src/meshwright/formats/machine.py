@@ -4,6 +4,7 @@
 [chip]     as in the catalogue, with [chip.kernels."fp32/matmul forward"]:
            axes, points, seconds, residual, source, date
 [network]  as in the catalogue, with dims[i].collectives: seconds by ranks and bytes
+           either may be one of the catalogue by its name, with the fields that differ
 [engine.tp] ranks, step, microbatch, layer, layer_microbatch
 [installation] scale, steps: from `meshwright calibrate --from`
 """
@@ -13,7 +14,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from .. import catalog
+from ..describe.chip import Chip
 from ..describe.cluster import Cluster
+from ..describe.network import Network
 from ..describe.read import read, to_dict
 from ..errors import unknown
 from . import parse_toml, read_text
@@ -28,7 +32,13 @@ def load_machine(path: str | Path) -> Cluster:
     for key in data:
         if key not in TABLES:
             raise unknown(f"{path}: table", key, TABLES)
-    return read(Cluster, {**data, "chips": 1}, str(path))
+    return read(Cluster, {**data, "chips": 1}, str(path), _named)
+
+
+def _named(cls: type, name: str) -> Any:
+    """The chip or network of that name, of which a file may change fields."""
+    finder = {Chip: catalog.chip, Network: catalog.network}.get(cls)
+    return finder(name) if finder else None
 
 
 def dump_machine(machine: Cluster, remark: str = "") -> str:
