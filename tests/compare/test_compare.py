@@ -224,6 +224,22 @@ def test_bad_run_folders_are_refused_with_a_sentence(
     assert says in shell.refused(f"compare {folder}")
 
 
+def test_one_measured_step_is_said_and_gives_no_scale(
+    tmp_path: Path, shell: Shell
+) -> None:
+    """A scale needs three steps beside the first: with fewer the card does not send anybody to ask
+    for one.
+    """
+    equal = [(1.0, 1.0, 1.0)] * 4
+    folder = pipeline_run(tmp_path / "run", LAYOUTS["1f1b"], equal, steps=4)
+    card = shell(f"compare {folder}").out
+    assert "(median of the run)" in card and "calibrate --from" in card
+    rows = (folder / "metrics.jsonl").read_text().splitlines(True)
+    (folder / "metrics.jsonl").write_text("".join(rows[:2]))
+    card = shell(f"compare {folder}").out
+    assert "(1 step of 2)" in card and "calibrate" not in card
+
+
 def test_a_step_is_recorded_once(folder: Path) -> None:
     file = folder / "record" / "rank-0001.jsonl"
     lines = file.read_text().splitlines(True)

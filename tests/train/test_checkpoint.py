@@ -439,7 +439,7 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
 
     with pytest.raises(
         RankFailed,
-        match="could not be written by rank 0: Not a directory; there is none before it",
+        match="could not be written by rank 0: Not a directory; no checkpoint is complete",
     ):
         fork_ranks(work, 1, timeout_s=60)
 

@@ -98,14 +98,16 @@ def compare(
             raise BadInput("a log has no timeline to write: -o is for runs")
         return with_log(run, job, on)
     from ..compare import compare as compute
+    from ..compare.installation import LEAST
     from ..formats.run_folder import read_run
     from ..report.compare import comparison_card, comparison_report, writers
 
     comparison = compute(read_run(run))
-    later = command(f"calibrate --from {shlex.quote(run)} -o ours.toml")
+    scaled = command(f"calibrate --from {shlex.quote(run)} -o ours.toml")
+    later = [scaled] if len(comparison.run.timed) >= LEAST else []
     return Answer(
         comparison.to_dict,
-        lambda: comparison_card(comparison, [later]),
+        lambda: comparison_card(comparison, later),
         lambda: [comparison_report(comparison)],
         files=writers(comparison),
     )

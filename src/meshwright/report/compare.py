@@ -13,6 +13,7 @@ from ..compare import Comparison
 from ..compare.logged import Logged
 from ..errors import BadInput
 from ..formats import perfetto
+from ..formats.records import like_the_newest
 from ..prediction.prediction import Prediction
 from ..units import show
 from .card import Card, CardRow, Commands, Item
@@ -47,7 +48,7 @@ def comparison_card(c: Comparison, commands: Sequence[str] = ()) -> Card:
     """Measured beside predicted: the step, its causes that differ most, memory."""
     p = c.predicted
     clock = c.median("step_time_s")
-    rows: list[Item] = [*interval_row(p, clock, "median of the run")]
+    rows: list[Item] = [*interval_row(p, clock, middle_of(c))]
     if c.virtual:
         own = c.virtual.step_s
         words = f"{seconds(own)} with a core for each rank and free messages"
@@ -66,6 +67,17 @@ def comparison_card(c: Comparison, commands: Sequence[str] = ()) -> Card:
         (*rows, *card_notes(c.why()), Commands(tuple(commands), rank=1)),
         "--all: causes, memory by kind, timelines, notes",
     )
+
+
+def middle_of(c: Comparison) -> str:
+    """Of which steps a measured number is: of all but the first of each start, unless others ran
+    under another layout or job.
+    """
+    timed, steps = len(c.run.timed), len(c.run.metrics)
+    if timed == 1:
+        return f"1 step of {steps}"
+    alike = len(like_the_newest(c.run.attempts)) == len(c.run.attempts)
+    return "median of the run" if alike else f"median of {timed} of {steps}"
 
 
 def interval_row(
@@ -196,11 +208,11 @@ def step_table(c: Comparison) -> Table:
     """The step as a whole."""
     p_s = c.predicted.step_time_s
     clock = c.median("step_time_s")
-    pairs: list[Pair] = [("on the clock", p_s, clock, "median of the run")]
+    pairs: list[Pair] = [("on the clock", p_s, clock, middle_of(c))]
     if c.virtual:
         how = "if each rank had a core of its own and messages were free"
         pairs.append(("virtual time", p_s, c.virtual.step_s, how))
-    how = "summed over ranks, median of the run"
+    how = f"summed over ranks, {middle_of(c)}"
     pairs.append(("CPU seconds", c.cpu_s, c.median("cpu_s"), how))
     return text_table(MEASURED, map(_seconds_row, pairs))
 

@@ -319,7 +319,7 @@ def newest(folder: Path) -> str:
     return (
         f"the newest complete one is {steps[-1].name}"
         if steps
-        else "there is none before it"
+        else "no checkpoint is complete"
     )
 
 

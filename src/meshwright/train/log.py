@@ -130,9 +130,10 @@ class RunLog:
             ]
         )
         resumed = f", resumed after step {first}" if first else ""
+        ranks = "1 rank" if layout.chips == 1 else f"{layout.chips} ranks"
         self.say(
-            f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {layout.chips}"
-            f" ranks ({axes}), {plan.settings.steps} steps{resumed}"
+            f"{plan.job.model.name}: {parameters(plan.job.model):,.0f} parameters on {ranks}"
+            f" ({axes}), {plan.settings.steps} steps{resumed}"
         )
 
     def begin(self) -> None:
