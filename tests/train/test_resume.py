@@ -174,6 +174,19 @@ def test_one_byte_in_the_middle_of_a_token_file_is_another_file(
     assert f"data was {whole} and is " in shell.refused(f"{words} 8")
 
 
+def test_half_a_line_of_a_killed_attempt_is_given_up(tmp_path: Path) -> None:
+    """As its last one is; what follows it can be read, however often the run begins again."""
+    job = load_job(diverging(**SHORT, data="synthetic"))
+    how = settings(job.train)
+    assert attempt.begin(tmp_path, job, how, 0) == 1
+    with (tmp_path / "attempts.jsonl").open("a") as file:
+        file.write('{"attempt": 2, "after_')
+    for number in (2, 3):
+        assert attempt.begin(tmp_path, job, how, 3) == number
+    assert [row["attempt"] for row in attempts(tmp_path)] == [1, 2, 3]
+    assert load_job(tmp_path / "job.toml").model == job.model
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -26,7 +26,12 @@ from ..describe.job import TRAIN, Job
 from ..describe.training import Settings, train_table
 from ..errors import BadInput, unknown
 from ..formats import write_whole
-from ..formats.run_folder import ATTEMPTS, attempts
+from ..formats.run_folder import (
+    ATTEMPTS,
+    LARGEST_RUN,
+    attempts,
+    json_lines,
+)
 from ..formats.toml import dump_job
 from ..prediction.prediction import Prediction
 from . import checkpoint, data
@@ -159,12 +164,10 @@ def begin(
         folder / "job.toml",
         f"# Attempt {number} of this run, by {said}.\n{text}",
     )
+    # a killed attempt may have left half a line, which nothing may follow
     path = folder / ATTEMPTS
-    whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")
-    with path.open(
-        "a", encoding="utf-8"
-    ) as file:  # a killed one may have left half a line
-        file.write(("" if whole else "\n") + json.dumps(row) + "\n")
+    before = json_lines(path, LARGEST_RUN) if path.exists() else []
+    write_whole(path, "".join(json.dumps(r) + "\n" for r in (*before, row)))
     return number
 
 
