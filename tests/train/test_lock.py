@@ -51,7 +51,7 @@ def hold(folder: Path, code: str = HOLD) -> Iterator[int]:
 
 def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
     with hold(tmp_path) as pid:
-        says = rf"is trained in by process {pid} on {socket.gethostname()} \(attempt 2, since 20"
+        says = rf"is trained in by process {pid} on {socket.gethostname()} \(restart 2, since 20"
         with refusal(says), Lock(tmp_path):
             pass
 

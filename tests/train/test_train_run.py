@@ -216,18 +216,39 @@ def test_sigterm_finishes_the_step_saves_and_ends(shell: Shell) -> None:
     """Then --resume goes on to the end as if nothing had been."""
     small(steps=1000, save_every=900)
     with subprocess.Popen(
-        [*TRAIN, "--json"], stdout=subprocess.PIPE, text=True
+        [*TRAIN, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         wait_for(3, process)
         process.send_signal(signal.SIGTERM)
-        found = json.loads(process.communicate(timeout=60)[0])
+        out, told = process.communicate(timeout=60)
+        found = json.loads(out)
     assert process.returncode == 0 and 3 <= found["steps"] < 900
+    assert f"after step {found['steps']} of 1000: --resume goes on" in told
     assert (
         found["checkpoint"] == f"run/step-{found['steps']:08d}"
         and len(rows()) == found["steps"]
     )
     shell("train job.toml --resume --steps", found["steps"] + 2)
     assert [row["step"] for row in rows()] == [*range(1, found["steps"] + 3)]
+
+
+def test_an_interrupted_run_says_where_it_would_go_on() -> None:
+    """Ctrl-C reaches all ranks and the process that forked them; nothing is saved."""
+    small(steps=1000, save_every=2)
+    with subprocess.Popen(
+        TRAIN, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        wait_for(5, process)
+        os.killpg(process.pid, signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and "Traceback" not in told
+    newest = max(p.name for p in Path("run").glob("step-????????"))
+    assert (
+        f"interrupted: the newest complete one is {newest}; --resume" in told
+    )
 
 
 def test_a_killed_rank_restarts_from_the_last_checkpoint(shell: Shell) -> None:

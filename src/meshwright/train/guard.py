@@ -150,10 +150,10 @@ def words_for_owner(holder: dict[str, Any]) -> str:
         if isinstance(since, (int, float)) and 0 <= since < 2**33
         else "a time unknown"
     )
-    host, pid, attempt = (
-        str(holder.get(key))[:100] for key in ("host", "pid", "attempt")
-    )
-    return f"process {pid} on {host} (attempt {attempt}, since {when})"
+    host, pid = (str(holder.get(key))[:100] for key in ("host", "pid"))
+    again = holder.get("attempt")
+    restarts = f"restart {str(again)[:100]}, " if again else ""
+    return f"process {pid} on {host} ({restarts}since {when})"
 
 
 SEALS = "seals.json"

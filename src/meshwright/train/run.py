@@ -203,6 +203,13 @@ def fork(plan: RunPlan) -> None:
                 threads=s.threads,
                 timeout_s=s.timeout,
             )
+        except KeyboardInterrupt:
+            print(
+                f"interrupted: {checkpoint.newest(plan.folder)}; --resume goes on from one, SIGTERM"
+                " saves before it ends",
+                file=sys.stderr,
+            )
+            raise
         except RankFailed as error:
             checkpoint.clean(plan.folder)  # all ranks are gone
             if not left or not error.again:

@@ -124,6 +124,11 @@ class Session:
         self.waiting = None
         last = self.report(launch, last) or last
         self.save(launch.done, last)
+        if last and launch.done < self.plan.settings.steps:
+            self.log.say(
+                f"asked to end (SIGTERM) after step {launch.done} of"
+                f" {self.plan.settings.steps}: --resume goes on from there"
+            )
         return last
 
     def launch(self, step: int, given: Batch) -> Launch:
