@@ -309,3 +309,15 @@ def test_what_transformer_engine_refuses_is_said(
     assert (f"refuses cp_exchange {way}" in told) == bool(said)
     assert (" the keys and values of all" in told) == bool(gathers)
     assert said in told and gathers in told
+
+
+def test_a_log_and_its_script_are_told_apart(
+    tmp_path: Path, shell: Shell
+) -> None:
+    """Both behind `compare`, in either order: the log is the run, the script its job."""
+    log, script = tmp_path / "run.log", tmp_path / "train.sh"
+    for path in (log, script):
+        path.write_text("torchrun pretrain_gpt.py\n", "utf-8")
+    for words in ([log, script], [script, log]):
+        said = shell("compare", *words, "--on", "8xh100", ends=2).err
+        assert f"compare {log} --job {script} --on 8xh100" in said

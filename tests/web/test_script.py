@@ -360,7 +360,7 @@ def test_words_of_numbers(folder: Path) -> None:
         "\u221279 %",
         "5.0 times",
         "\u221250 %",
-        "Arithmetic takes 80 % of the step; next come slowdown by overlap (12 %), tensor parallel (8 %).",
+        "Compute takes 80 % of the step; next come overlap slowdown (12 %), tensor parallel (8 %).",
     ]
 
 

@@ -68,6 +68,12 @@ class CardRow(NamedTuple):
         ]
 
 
+def answer_row(good: object, text: str, most: int = 2) -> CardRow:
+    """The answer to the question: yes or no, and what that rests on."""
+    word, style = ("yes", "bold green") if good else ("no", "bold red")
+    return CardRow(word, text, style, most=most)
+
+
 class CardTable(NamedTuple):
     """A small table: the columns that fit, the last one cut at a word."""
 

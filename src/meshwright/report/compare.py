@@ -16,7 +16,7 @@ from ..formats import perfetto
 from ..formats.records import like_the_newest
 from ..prediction.prediction import Prediction
 from ..units import show
-from .card import Card, CardRow, Commands, Item
+from .card import Card, CardRow, Commands, Item, answer_row
 from .figures import figure_of
 from .files import Writers, drawn
 from .lines import noted
@@ -88,12 +88,9 @@ def interval_row(
     ratio = measured / p.step_time_s
     if ends:
         inside = ends[0] <= measured <= ends[1]
-        word, style = ("yes", "bold green") if inside else ("no", "bold red")
         where = "inside" if inside else "outside"
         words = f"{where} its 90 % interval of {range_text(*ends, seconds)}"
-        yield CardRow(
-            word, f"{ratio:.2f} times the prediction, {words}", style
-        )
+        yield answer_row(inside, f"{ratio:.2f} times the prediction, {words}")
     else:
         yield CardRow("ratio", f"{ratio:.2f} times the prediction", "bold")
     yield CardRow(

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..units import show
-from .card import Card, CardRow, CardTable
+from .card import Card, CardTable, answer_row
 from .tables import text_table
 
 LARGEST = 8
@@ -19,9 +19,6 @@ LARGEST = 8
 
 def oracle_card(data: Mapping[str, Any]) -> Card:
     """Whether the program does what was counted, and where it does not."""
-    word, style = (
-        ("yes", "bold green") if data["agrees"] else ("no", "bold red")
-    )
     wrong = [
         (f"rank {rank}", *_cells(row))
         for rank, row in _differing(data["ranks"])
@@ -30,7 +27,7 @@ def oracle_card(data: Mapping[str, Any]) -> Card:
     return Card(
         f"Does the trainer's program do what was counted? {data['title']}",
         (
-            CardRow(word, _sentence(data["ranks"]), style),
+            answer_row(data["agrees"], _sentence(data["ranks"])),
             *([CardTable(names, wrong)] if wrong else []),
         ),
         "--all: FLOPs, collectives and peak memory of each rank",

@@ -18,7 +18,7 @@ from ..errors import command
 from ..formats.bridge import ForeignFile
 from ..formats.flags import adapters_alone
 from ..layout.stages import microbatches
-from .card import Card, CardRow, Commands, Item
+from .card import Card, CardRow, Commands, Item, answer_row
 from .lines import IndentedLine, taken_first
 from .run_card import notes as card_notes
 from .run_card import preconditions
@@ -38,7 +38,7 @@ def reading_card(
     rows: list[Item] = [*preconditions("", reading.notes)]
     if alone:
         words = f"only adapters are trained ({alone}), which is not counted"
-        rows.insert(0, CardRow("no", words, "bold red"))
+        rows.insert(0, answer_row(False, words))
     rows += [
         CardRow(LABELS.get(name, name), words, rank=0 if job else 4)
         for name, words in _parts(reading, job)

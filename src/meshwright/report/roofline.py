@@ -13,7 +13,7 @@ from rich.text import Text
 from ..roofline.queries import Roofline
 from ..roofline.schemes import Scheme
 from ..units import show
-from .card import Card, CardRow, CardTable
+from .card import Card, CardRow, CardTable, answer_row
 from .lines import noted
 from .run_card import notes as card_notes
 from .tables import text_table
@@ -70,9 +70,6 @@ def roofline_card(r: Roofline) -> Card:
     )
 
 
-GREEN = "bold green"
-
-
 def _headline(r: Roofline) -> CardRow:
     """The first scheme that fits in memory and hides its messages; rows for a part of them (a
     pipeline, pods, a ring, experts) answer nothing by themselves.
@@ -80,7 +77,7 @@ def _headline(r: Roofline) -> CardRow:
     fit = [s for s in r.schemes if s.whole and _fits(s, r.capacity_bytes)]
     if sure := [s for s in fit if s.compute_bound("sum")]:
         words = f"compute-bound at this batch with {_with(r, sure[0])}"
-        return CardRow("yes", words, GREEN)
+        return answer_row(True, words)
     if some := [s for s in fit if s.compute_bound("max")]:
         words = (
             "only if collectives of different axes overlap, with"
@@ -88,7 +85,7 @@ def _headline(r: Roofline) -> CardRow:
         )
         return CardRow("maybe", words, "bold yellow")
     words = "DP, FSDP, TP and FSDP+TP are communication-bound here, or do not fit in memory"
-    return CardRow("no", words, "bold red")
+    return answer_row(False, words)
 
 
 def _with(r: Roofline, s: Scheme) -> str:

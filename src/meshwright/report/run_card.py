@@ -16,7 +16,7 @@ from ..prediction.certainty import TRUSTED, resolution
 from ..prediction.prediction import Prediction
 from ..search import flag_text, why_simpler
 from ..units import show
-from .card import Card, CardRow, CardTable, Commands, Item
+from .card import Card, CardRow, CardTable, Commands, Item, answer_row
 from .lines import taken_first
 from .text import (
     BRIEFLY,
@@ -53,7 +53,6 @@ FIT = "make it fit"
 """What notes on them say."""
 NOTES = 2
 """Notes of a card; the others are counted."""
-YES, NO = ("yes", "bold green"), ("no", "bold red")
 
 
 def predict_card(p: Prediction, commands: Sequence[str] = ()) -> Card:
@@ -136,7 +135,7 @@ def unfit(
     else:
         said = why.partition(": ")[2]
         illegal = f"not legal: {said}" if said else why
-        rows = [CardRow(NO[0], illegal, NO[1], most=3)]
+        rows = [answer_row(False, illegal, most=3)]
     ways = [note for note in more if FIT in note]
     rows += [
         *preconditions("", more, fits=False),
@@ -201,7 +200,6 @@ def verdict(
     """Whether it fits; recipe: the published one that it is, which ran; smallest: no layout needs
     less memory.
     """
-    word, style = YES if p.fits or recipe else NO
     risk = (
         f", out-of-memory risk {risk_words(p.risk_of_oom)}"
         if p.job.how.memory.risk_width
@@ -217,7 +215,7 @@ def verdict(
         need = f"even the smallest layout {takes}{need}"
     if recipe and not p.fits:
         fits = "ran as a published recipe, so it fits"
-    return CardRow(word, f"{fits}: {need}{short}{risk}", style)
+    return answer_row(p.fits or recipe, f"{fits}: {need}{short}{risk}")
 
 
 def _memory(p: Prediction) -> str:
@@ -464,8 +462,7 @@ def too_small(size: Sizing) -> Card:
 
 def goal_rows(size: Sizing) -> Iterator[CardRow]:
     """Whether a deadline or a budget is kept, and by how many chips."""
-    word, style = YES if size.chips else NO
-    yield CardRow(word, size.why, style, most=3)
+    yield answer_row(size.chips, size.why, most=3)
 
 
 def size_rows(size: Sizing) -> Iterator[CardRow]:

@@ -10,7 +10,7 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
-from .card import Card, CardRow, CardTable
+from .card import Card, CardRow, CardTable, answer_row
 from .lines import IndentedLine, noted
 from .run_card import binding
 from .run_card import notes as card_notes
@@ -107,7 +107,7 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
     """The fastest value that fits, and the cheapest."""
     fine = [(point.value, p) for point, p in sweep.predicted if point.fits]
     if not fine:
-        yield CardRow("no", "nothing fits at any of these values", "bold red")
+        yield answer_row(False, "nothing fits at any of these values")
         return
     value, p = max(fine, key=lambda each: each[1].tokens_per_s)
     run = priced_run if p.cost_usd else run_words

@@ -21,7 +21,7 @@ from ..prediction.prediction import Prediction
 from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA, envelope
 from ..report.plan import reason
-from ..report.text import layout_words
+from ..report.text import CAUSES, layout_words
 from ..schedule import SCHEDULES
 from ..search import (
     Plan,
@@ -328,6 +328,7 @@ def catalogue(body: Body, progress: Progress) -> Answer:
         "precisions": list(PRECISIONS),
         "optimizers": list(OPTIMIZERS),
         "schedules": list(SCHEDULES),
+        "causes": CAUSES,
         "question": asked,
         "layout": [*FIELDS],
     }

@@ -4,6 +4,7 @@
 import { fold, h } from "./dom.js";
 import { figure } from "./chart.js";
 import { bars } from "./bars.js";
+import { fields } from "./state.js";
 import {
   change,
   count,
@@ -19,32 +20,19 @@ import {
   usd,
 } from "./format.js";
 
+// As the cards of the command line call them, where they have room.
 export const CAUSES = {
-  compute: "arithmetic",
+  compute: "compute",
   memory: "memory traffic",
-  host: "the host",
+  host: "kernel launches",
   tp_comm: "tensor parallel",
   cp_comm: "context parallel",
   ep_comm: "expert all-to-all",
-  pp_comm: "sends of stages",
-  dp_comm: "replicas",
-  bubble: "fill and drain",
-  overlap_slowdown: "slowdown by overlap",
+  pp_comm: "pipeline sends",
+  dp_comm: "data parallel",
+  bubble: "pipeline bubble",
+  overlap_slowdown: "overlap slowdown",
   optimizer: "optimizer",
-  other: "not explained",
-};
-const EXPLAINED = {
-  compute: "matrix products and attention at the rate the kernels reach",
-  memory: "memory traffic beyond arithmetic",
-  host: "launching takes longer than the kernels",
-  tp_comm: "tensor-parallel communication that nothing hides",
-  cp_comm: "keys and values sent between context ranks",
-  ep_comm: "tokens sent to their experts and back",
-  pp_comm: "activations sent between pipeline stages",
-  dp_comm: "gradients and weights of replicas",
-  bubble: "stages idle while the pipeline fills and drains",
-  overlap_slowdown: "kernels slowed by communication beside them",
-  optimizer: "the optimizer step",
   other: "not explained",
 };
 // Of the words of a layout those that few know.
@@ -236,7 +224,7 @@ export function binding(p) {
   const words = ranked
     .map(([cause, t]) => `${CAUSES[cause] || cause} (${percent(t / p.step_time_s)})`)
     .join(", ");
-  return `Arithmetic takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ` +
+  return `Compute takes ${percent(p.time_s.compute / p.step_time_s)} of the step; next ` +
     `${ranked.length > 1 ? "come" : "comes"} ${words || "nothing that takes 2 %"}.`;
 }
 
@@ -296,7 +284,7 @@ export function timeFigure(p, id = "time") {
       CAUSES[cause] || cause,
       seconds(t),
       percent(t / p.step_time_s, 1),
-      EXPLAINED[cause] || "",
+      fields.causes[cause] || "",
     ]),
   });
 }

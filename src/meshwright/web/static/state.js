@@ -40,12 +40,14 @@ export const fields = {
   question: ["model", "job", "on", "network", "batch", "tokens"],
   layout: [],
   schedules: [],
+  causes: {}, // of time -> what it is
 };
 
 export function know(catalogue) {
   fields.question = catalogue.question.map((field) => field.name);
   fields.layout = catalogue.layout;
   fields.schedules = catalogue.schedules || [];
+  fields.causes = catalogue.causes || {};
 }
 
 const ordered = () => [...new Set(["view", ...fields.question, ...OWN.slice(1)])];

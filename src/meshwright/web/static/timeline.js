@@ -133,7 +133,7 @@ function whose(state, several) {
 
 const IDLE =
   "Idle is a stage that waits: while the pipeline fills and drains, for a stage that takes " +
-  "longer, or for a send. Plan's fill and drain is only the first of these: there, waiting for " +
+  "longer, or for a send. Plan's pipeline bubble is only the first of these: there, waiting for " +
   "a longer stage counts with what that stage does, and sends are a line of their own.";
 
 function draw(ctx, told) {
