@@ -87,6 +87,9 @@ OPTIMIZERS = {
     "adamw-no-master": Optimizer("adamw-no-master", 8.0, 0.0),
     # moments like 16-bit weights: zeros_like(p) in torch/optim/adam.py
     "adamw-pure": Optimizer("adamw-pure", 4.0, 0.0),
+    # moments of a byte (bitsandbytes), beside fp32 masters or 16-bit weights alone
+    "adamw-8bit": Optimizer("adamw-8bit", 6.0),
+    "adamw-8bit-pure": Optimizer("adamw-8bit-pure", 2.0, 0.0),
     "sgd": Optimizer("sgd", 8.0, flops=4.0),
     # Jordan et al. 2024, https://kellerjordan.github.io/posts/muon
     "muon": Optimizer("muon", 8.0, iterations=5),
@@ -123,7 +126,8 @@ class Job(Checked):
     tf32, fp32, bf16-pure, fp16-pure (gradients of 2 bytes); default: that of the assumption set,
     else bf16."""
     optimizer: Optimizer = OPTIMIZERS["adamw"]
-    """adamw, adam, adamw-no-master, adamw-pure, sgd, muon or adafactor."""
+    """adamw, adam, adamw-8bit (moments of a byte), adamw-no-master, adamw-pure and adamw-8bit-pure
+    (16-bit weights without fp32 masters), sgd, muon or adafactor."""
     tokens: Annotated[float, SIUnit("token"), FROM_0] = 0.0
     """Length of the whole run, for days, cost and energy; 0 = not asked."""
     attention_kernel: Annotated[

@@ -12,6 +12,7 @@ from ...describe.layout import Layout
 from ...errors import BadInput
 from . import cells
 from .keys import Keys
+from .shared import MOMENTS, unmastered
 from .table import Format
 
 STRANGE = "unknown: it may change time or memory"
@@ -175,11 +176,11 @@ def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
     other = {*keys.left} & {*(optimizer.keys if optimizer else ())}
     if (
         loaded == job.get("precision") == "bf16"
-        and named in ("adamw", "adam")
+        and named in MOMENTS
         and not other
     ):
         job["precision"] = "bf16-pure"
-        job["optimizer"] = "adamw-pure"
+        job["optimizer"] = unmastered(named)
         keys.notes.append(AS_LOADED)
     elif loaded != "fp32":
         keys.notes.append(NO_MASTERS)

@@ -24,6 +24,10 @@ from .table import Format, get
 Out = dict[str, Any]
 ADAM = ("adam", "adamw", "")
 """Words of the optimizer that keeps two moments."""
+EIGHT_BITS = ("adamw_8bit", "adamw_bnb_8bit", "adamw8bit")
+"""Those of bitsandbytes, whose moments take a byte each; paged ones as well."""
+MOMENTS = ("adamw", "adam", "adamw-8bit")
+"""Optimizers that also train weights in 16 bits without a copy in fp32."""
 
 
 SHARDING = {
@@ -266,6 +270,8 @@ def optimizer_named(k: Keys, key: str) -> str | None:
     word = word.removesuffix("_")
     if word in ADAM:
         return None
+    if word.removeprefix("paged").strip("_") in EIGHT_BITS:
+        return "adamw-8bit"
     if word in OPTIMIZERS:
         return word
     k.leave(
@@ -288,8 +294,15 @@ def class_of_optimizer(k: Keys, key: str) -> str | None:
     # OLMo-core's SkipStepAdamWConfig
     word = word.removesuffix("config").removeprefix("skipstep")
     name = optimizer_named(replace(k, said={key: word}), key)
-    alone = k.so_far("job.precision") in PURE and name is None
-    return "adamw-pure" if alone else name
+    alone = k.so_far("job.precision") in PURE
+    return unmastered(name or "adamw") if alone else name
+
+
+def unmastered(name: str) -> str:
+    """The optimizer that keeps no masters."""
+    if name not in MOMENTS:
+        return name
+    return "adamw-pure" if name == "adam" else f"{name}-pure"
 
 
 def leading_number(k: Keys, text: str) -> int | None:
