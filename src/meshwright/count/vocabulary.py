@@ -165,8 +165,10 @@ def _loss(microbatch: DeviceMicrobatch, V: Num) -> Op:
             scores = own * microbatch.tp
             whole = scores * microbatch.act
             sent = (Message("all_gather", "tp", whole),)
-        _, ahead, back = losses()[kind].over(tp)
-        forward, backward = scores * ahead, scores * back
+        m = microbatch.model
+        _, forward, backward = losses()[kind].whole(
+            tokens, scores / tokens, m.hidden, tp
+        )
         kernels = LOSS, LOSS
     return Op(
         "head/loss",

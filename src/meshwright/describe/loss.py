@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
-from ..num import Num, where
+from ..num import Num, ceil, log2, minimum, where
 from . import shipped
 from .fields import FROM_0, Bytes, Checked, Name, Sources, origins
 from .frozen import short_repr
@@ -32,6 +32,14 @@ class LossBytes(Checked):
     """Read and written after the product that makes the logits."""
     backward: Each
     """Read and written before the products that take their gradient."""
+    weight_held: Annotated[Bytes, FROM_0] = 0.0
+    """For each element of the head's weight: its gradient, where logits come in pieces (`piece`);
+    0: they do not."""
+    weight_forward: Annotated[Bytes, FROM_0] = 0.0
+    """Read and written in each piece to add that gradient up."""
+    scaled: Annotated[Bytes, FROM_0] = 0.0
+    """Read and written in the backward pass for each element of the gradients of the head's weight
+    and input, which are there by then."""
     held_tp: Each | None = None
     forward_tp: Each | None = None
     backward_tp: Each | None = None
@@ -48,6 +56,43 @@ class LossBytes(Checked):
             for one, many in zip(alone, cut, strict=True)
         )
         return held, forward, backward
+
+    @property
+    def in_pieces(self) -> bool:
+        """Logits are made, lost and multiplied some rows at a time."""
+        return self.weight_held > 0.0
+
+    def whole(
+        self, tokens: Num, rows: Num, width: Num, tp: Num
+    ) -> tuple[Num, Num, Num]:
+        """(held, forward, backward) bytes of tokens x rows logits of a head that is width wide. In
+        pieces, the logits of one are there, and the gradients of the head's input and weight.
+        """
+        held, forward, backward = (
+            tokens * rows * each for each in self.over(tp)
+        )
+        if not self.in_pieces:
+            return held, forward, backward
+        at_once = piece(tokens, rows, width)
+        weight, input_ = rows * width, tokens * width
+        return (
+            held * (at_once / tokens)
+            + input_ * self.held
+            + weight * self.weight_held,
+            forward + weight * self.weight_forward * ceil(tokens / at_once),
+            backward + (weight + input_) * self.scaled,
+        )
+
+
+def piece(tokens: Num, rows: Num, width: Num) -> Num:
+    """Tokens whose logits are made at once, so that they take about as much as the input of the
+    head: with c = ceil(rows / width) that many times wider, the power of two that holds tokens / c.
+    At most all of them.
+    Source: linkedin/Liger-Kernel@ead96b61, ops/fused_linear_cross_entropy.py, chunk_size.
+    """
+    wider = ceil(rows / width)
+    size = 2.0 ** ceil(log2(ceil(tokens / wider)))
+    return minimum(size, tokens)
 
 
 @cache

@@ -38,7 +38,7 @@ DpOverlap = Annotated[str, OneOf("off", "gradients", "zero3", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
 LOSSES = (
     *("eager", "narrow", "compiled", "passes", "copies", "fused"),
-    *("in place", "kernel", "xla", "pieces"),
+    *("in place", "kernel", "liger", "xla", "pieces"),
 )
 """Implementations of the loss, whose bytes are in catalog/losses.toml (`describe.loss`)."""
 Loss = Annotated[str, OneOf(*LOSSES)]

@@ -131,13 +131,22 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     how = holding_of(microbatch.job)
     number = logits(microbatch)
     act = microbatch.act
+    counted = microbatch.model.vocab and microbatch.counting.vocabulary
+    lost: Num = 0.0
+    in_pieces = False
     if microbatch.profile and microbatch.profile.logits_gathered:
         whole, _, _ = losses()["eager"].over(1)
         copies = where(microbatch.tp > 1, GATHERED, GATHERED - 1.0)
         lost = number * microbatch.tp * (whole + copies * act)
-    elif microbatch.profile:
-        each, _, _ = losses()[microbatch.profile.loss].over(microbatch.tp)
-        lost = number * each
+    elif by := microbatch.profile:
+        m, loss = microbatch.model, losses()[by.loss]
+        rows = vocabulary.rows(m, by, microbatch.tp)
+        if counted:
+            lost, _, _ = loss.whole(
+                microbatch.tokens, rows, m.hidden, microbatch.tp
+            )
+            lost = lost * (1.0 + m.mtp_layers)
+        in_pieces = loss.in_pieces
     else:
         lost = number * FP32
     bytes_ = {
@@ -147,7 +156,9 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     if microbatch.model.vocab:
         # then of the logits only their gradient is left, in the numbers of the products
         beside = total_bytes(gathered_over_tp(microbatch, head=True))
-        back = number * act + cost.boundary + beside
+        back = cost.boundary + beside
+        if not in_pieces:
+            back = number * act + back
         bytes_["gradient of the head's input"] = maximum(back - lost, 0.0)
     if how.dummy_weight_gradients and microbatch.model.vocab:
         rows = (
