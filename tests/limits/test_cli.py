@@ -151,8 +151,9 @@ def test_a_run_is_before_at_or_after_the_end_and_beyond_the_wall(
     """Linear scaling ends at 1.1e29 FLOP, the grid with a run of 2.7e31, real degrees at 4.7e31."""
     wall = "beyond 2.7e+31 FLOP, the latency wall on the paper's grid"
     for flops, words, beyond in (
-        ("1e27", "scales linearly, above 56.0 % of peak", False),
+        ("5e28", "scales linearly, above 56.0 % of peak", False),
         ("1e29", "scales just about linearly: the end is at 56.0 %", False),
+        ("4e29", "scales no longer linearly, below 56.0 % of peak", False),
         ("2e31", "scales no longer linearly, below 56.0 % of peak", False),
         ("4e31", "scales no longer linearly", True),
     ):

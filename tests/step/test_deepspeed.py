@@ -69,3 +69,19 @@ def test_collectives_hide_with_stage_3_or_where_they_are_told_to() -> None:
     assert waits(2, None) == waits(2, "off") > 1.5 * waits(2, "all")
     # whole weights are gathered after the update, which hides nothing
     assert waits(2, "all") > waits(3, "all")
+
+
+@pytest.mark.parametrize(
+    ("zero", "overlap", "words"),
+    [
+        (1, None, "ranks, waited for:"),
+        (1, "all", "exposed after overlapping 0.8 of the backward,"),
+        (3, None, "exposed after overlapping 0.8 of the pass,"),
+    ],
+)
+def test_an_explanation_says_what_hides_at_its_stage(
+    zero: int, overlap: str | None, words: str
+) -> None:
+    some = job(software=Software(dp_overlap=overlap))
+    p = predict(some, Layout(dp=RANKS, zero=zero))
+    assert words in " ".join(p.explain("dp_comm").split())

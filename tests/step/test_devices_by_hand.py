@@ -126,12 +126,16 @@ def test_slowdown_is_at_most_what_shows_inside() -> None:
         (Overlap(dp=HidePass("pass"), pp="none"), False),
         (Overlap(dp=HidePass(), pp="interleaved"), False),
         (Overlap(dp=HidePass("pass", links="free"), pp="all"), False),
+        (Overlap(dp=HidePass("weights"), pp="all"), False),
+        (Overlap(dp=HidePass("update"), pp="all"), True),
     ],
 )
 def test_links_are_shared_where_both_kinds_hide_on_them(
     how: Overlap, both: bool
 ) -> None:
-    assert shares_links(how) is both
+    """With ZeRO-1; whether weights are sharded decides of some scopes."""
+    assert shares_links(how, 1) is both
+    assert shares_links(how, 3) is (both or how.dp.scope == "weights")
 
 
 def test_papers_share_no_links() -> None:
@@ -139,7 +143,7 @@ def test_papers_share_no_links() -> None:
     found = []
     for sends in ("interleaved", "all"):
         how = replace(SET.overlap, pp=sends, dp=HidePass("pass"))
-        assert shares_links(how)
+        assert shares_links(how, 0)
         job = a_job(cut("dp2"), overlap=how)
         cost = model_cost(job, job.layout)
         costs = StepCosts(job, job.layout, cost, clock_of(job))

@@ -419,6 +419,7 @@ def test_zero_where_it_is_a_number(shell: Shell) -> None:
         ({"timeout": 1e30}, "train.timeout must be between 0.001 and 1e"),
         ({"stepz": 1}, "stepz"),
         ({"lr": -1}, "train.lr"),
+        ({"beta2": 2.0}, "train.beta2 must be less than 1"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(

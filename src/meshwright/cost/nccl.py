@@ -65,7 +65,7 @@ def blend(wait: Num, bytes_: Num, mix: Num) -> Num:
 class Nccl(Ring):
     """What NCCL's tuner chooses, timed as measured."""
 
-    title = "ring, tree or reduction in the switch, by LL or Simple, as NCCL's tuner chooses"
+    title = "ring, tree or reduction in the switch, by LL, LL128 or Simple, as NCCL's tuner chooses"
     source = "NCCL, src/graph/tuning.cc; times: catalog/transports"
     laws = (
         "cost.nccl:ring",

@@ -38,7 +38,7 @@ class SourceError(NamedTuple):
 def memory_errors() -> Mapping[str, SourceError]:
     """Source -> its error: catalog/memory.toml."""
     sources = shipped.shipped_table("memory.toml")["sources"]
-    return {name: SourceError(**told) for name, told in sources.items()}
+    return {name: SourceError(**fields) for name, fields in sources.items()}
 
 
 def family_error(
@@ -46,10 +46,11 @@ def family_error(
 ) -> float:
     """e_f. errors: of sources; None = all that are known."""
     squares: dict[str, list[float]] = {}
-    for of in (memory_errors() if errors is None else errors).values():
-        squares.setdefault(framework_family(of.framework), []).append(
-            of.error**2
+    for source in (memory_errors() if errors is None else errors).values():
+        family_squares = squares.setdefault(
+            framework_family(source.framework), []
         )
+        family_squares.append(source.error**2)
     prior = fmean(map(fmean, squares.values()))
     own = squares.get(family, [])
     return sqrt((PRIOR * prior + sum(own)) / (PRIOR + len(own)))

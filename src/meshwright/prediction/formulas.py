@@ -69,7 +69,7 @@ def _messages(p: StepResult) -> dict[str, Formula]:
     """What devices send."""
     job, layout, how = p.job, p.layout, p.job.how
     algorithm, network = algorithm_and_source(p.clock.fabric)
-    dp = how.overlap.dp
+    dp = how.overlap.dp.at(int(layout.zero))
     shown = (
         "waited for"
         if dp.scope == "none"

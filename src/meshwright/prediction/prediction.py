@@ -84,7 +84,7 @@ class Prediction(StepResult, Displayed):
             getattr(self, field.name) for field in fields(self)
         )
 
-    def knowing(self, **values: Any) -> Prediction:
+    def with_results(self, **values: Any) -> Prediction:
         """The same prediction with these notes, or of which these values are known; nothing is
         computed again.
         """
@@ -351,5 +351,5 @@ def predict(
     job = job.laid_out(full)
     counts = count_microbatch(job, full)
     cost = time_model(counts, clock_of(job, shared=True))
-    p = Prediction(job, full).knowing(counts=counts, cost=cost)
-    return p.knowing(notes=notes(p))
+    p = Prediction(job, full).with_results(counts=counts, cost=cost)
+    return p.with_results(notes=notes(p))

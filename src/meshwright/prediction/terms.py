@@ -232,7 +232,7 @@ def _synchronisation(e: Explanation) -> Iterator[Term]:
     p = e.result
     step = p.step
     m = float(p.schedule.rounds(p.microbatches))
-    how = p.job.how.overlap.dp
+    how = p.job.how.overlap.dp.at(int(p.layout.zero))
     device = step.devices[step.critical_device]
     waits = device.wait
     within = (

@@ -198,9 +198,9 @@ def _predictions(
     for one in found:
         p = predict(job, one.layout)
         if uses_all_chips and one.replayed_s is not None:
-            p = p.knowing(replayed_s=one.replayed_s)
+            p = p.with_results(replayed_s=one.replayed_s)
         if uses_all_chips and one.peaks is not None:
-            p = p.knowing(peaks=one.peaks)
+            p = p.with_results(peaks=one.peaks)
         each.append(p)
     return tuple(each)
 

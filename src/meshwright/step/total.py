@@ -271,7 +271,7 @@ def join(
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
     links = Busy()
-    if idle_ways and shares_links(how):
+    if idle_ways and shares_links(how, zero):
         each = ((d.passes, d.sync) for d in devices)
         links = link_traffic(each, m, zero) + pipeline.links
     return Step(
@@ -279,10 +279,7 @@ def join(
     )
 
 
-def shares_links(how: Overlap) -> bool:
-    """Sends and synchronisation hide at the same time, on the same links."""
-    return (
-        how.pp != "none"
-        and how.dp.scope != "none"
-        and how.dp.links == "shared"
-    )
+def shares_links(how: Overlap, zero: int) -> bool:
+    """Sends and synchronisation hide at the same time, on the same links, with a ZeRO stage."""
+    dp = how.dp.at(zero)
+    return how.pp != "none" and dp.scope != "none" and dp.links == "shared"

@@ -51,7 +51,7 @@ def prediction_fields(
     prediction: Prediction, notes: Sequence[str]
 ) -> dict[str, Any]:
     """A prediction's fields, with what was rounded among its notes, and its layout in words."""
-    said = prediction.knowing(notes=(*notes, *prediction.notes))
+    said = prediction.with_results(notes=(*notes, *prediction.notes))
     return {
         **said.to_dict(),
         "layout_words": layout_words(

@@ -21,12 +21,14 @@ HEAD = """\
 """
 
 
-def source_errors(of: Validation) -> dict[str, SourceError]:
+def source_errors(validation: Validation) -> dict[str, SourceError]:
     """Source -> its error."""
-    rows = [r for r in of.having("memory") if CALCULATED not in r.notes]
+    rows = [
+        r for r in validation.having("memory") if CALCULATED not in r.notes
+    ]
     return {
-        name: _error(mine)
-        for name, mine in sorted(rows_by_key(rows, lambda r: r.source).items())
+        name: _error(own)
+        for name, own in sorted(rows_by_key(rows, lambda r: r.source).items())
     }
 
 
@@ -36,13 +38,13 @@ def _error(rows: list[RowComparison]) -> SourceError:
     return SourceError(framework, layouts, sqrt(square))
 
 
-def errors_text(of: Mapping[str, SourceError]) -> str:
+def errors_text(errors: Mapping[str, SourceError]) -> str:
     """The text of catalog/memory.toml."""
     tables = (
         f"\n[sources.{name}]\n"
-        f'framework = "{one.framework}"\n'
-        f"layouts = {one.layouts}\n"
-        f"error = {one.error:.3g}\n"
-        for name, one in of.items()
+        f'framework = "{source.framework}"\n'
+        f"layouts = {source.layouts}\n"
+        f"error = {source.error:.3g}\n"
+        for name, source in errors.items()
     )
     return HEAD + "".join(tables)
