@@ -1332,6 +1332,25 @@ def test_plain_torch_rotates_and_gates_operation_by_operation() -> None:
     assert experts["torch"] - experts["fused"] == (13 - 5) * 2 * S * 40 * A
 
 
+def test_a_norm_of_separate_kernels_keeps_its_numbers_in_fp32() -> None:
+    """LlamaRMSNorm of transformers: input and result in 4 bytes each, and the 2 of the cast,
+    beside what one kernel keeps.
+    """
+    kept = {}
+    for kernels in ("torch", "fused"):
+        asked = replace(
+            job(LLAMA),
+            assumptions=REALISTIC,
+            framework="megatron-core",
+            software=Software(norm=kernels),
+        )
+        layout = placed(HERE, (int(HERE.chips),))
+        kept[kernels] = rows(model.layer(asked, layout, kinds(LLAMA)[0]))
+    for name in ("attention/norm", "ffn/norm"):
+        more = kept["torch"][name].kept - kept["fused"][name].kept
+        assert more == S * D * (4 + 4 + 2)
+
+
 @pytest.mark.parametrize(
     ("framework", "multiple", "tp", "expected"),
     [

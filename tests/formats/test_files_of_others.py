@@ -284,6 +284,27 @@ def test_axolotls_words_for_numbers(
     assert not any(kept in note for note in sharded.notes)
 
 
+@pytest.mark.parametrize(
+    ("file", "overlap"),
+    [
+        ("deepspeed_configs/zero1.json", "all"),
+        ("deepspeed_configs/zero2.json", "all"),
+        ("mine/zero2.json", None),
+        ("mine/zero1.json", None),
+    ],
+)
+def test_axolotls_own_files_of_deepspeed_overlap(
+    file: str, overlap: str | None
+) -> None:
+    """overlap_comm is true in those (axolotl@58b1d3a4, deepspeed_configs); what is in a file of
+    another place is not known: DeepSpeed's default stands.
+    """
+    text = f"base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\ndeepspeed: {file}\n"
+    tables = bridge.read_file("a.yaml", text).tables
+    assert tables.get("software", {}).get("dp_overlap") == overlap
+    assert tables["layout"]["zero"] == int(file[-6])
+
+
 def test_axolotls_packed_sequences_are_said_to_attend_less() -> None:
     text = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\nsample_packing: {}\n"
     notes = [

@@ -13,7 +13,7 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
-from meshwright import step
+from meshwright import catalog, step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
 from meshwright.count.microbatch import DeviceMicrobatch
@@ -419,6 +419,23 @@ def test_a_limit_of_bytes_or_a_risk() -> None:
         (500 * exp(0.1 * log(0.01 / 0.99)) - 3) / 1.125 * GB
     )
     assert oom.risk(even, 0.0) < 1e-20 and oom.risk(even, 1e30) == 1.0
+
+
+def test_a_framework_that_needs_all_there_is_runs_out_as_often_as_not() -> (
+    None
+):
+    """What a chip's runtime leaves is all there is: a set that asks frameworks sets none aside."""
+    job = Job(
+        catalog.model("llama3-8b"),
+        catalog.cluster("8xh100-sxm"),
+        8,
+        framework="fsdp",
+        headroom=0.5,
+    )
+    even, chip = oom.limit(job), job.cluster.chip
+    assert oom.risk(job, even) == pytest.approx(0.5)
+    room = chip.hbm_bytes - chip.runtime_bytes
+    assert oom.needed_bytes(job, even) == pytest.approx(room)
 
 
 def test_risks_are_numbers_however_far_need_and_room_are_apart() -> None:

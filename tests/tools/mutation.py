@@ -142,7 +142,8 @@ def sample(count: int, seed: int) -> list[tuple[str, Path, mutants.Mutant]]:
     }
     scale = count / sum(exact.values())
     shares = {at: int(x * scale) for at, x in exact.items()}
-    for at in sorted(exact, key=lambda at: shares[at] - exact[at] * scale)[
+    ties = rng.sample([*exact], len(exact))  # files in order would win them
+    for at in sorted(ties, key=lambda at: shares[at] - exact[at] * scale)[
         : count - sum(shares.values())
     ]:
         shares[at] += 1
