@@ -32,7 +32,11 @@ CASES = [
     ("gpt2-xl", "48xh100-sxm", 25),
     ("gpt2-xl", "64xh100-sxm", 64),
     ("llama-30b", "24xh100-sxm", 16),
+    ("gpt2-xl", "12xh100-sxm", 12),
+    ("llama3-8b", "13xh100-sxm", 12),
 ]
+PARTS = {"72xgb200": "64 of each 72", "13xh100-sxm": "6 of each 8"}
+"""Where of each unit only some chips run, and others are idle."""
 
 
 @cache
@@ -73,8 +77,7 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
     assert bool(found.idle) == (used < chips)
     if not found.idle:
         return
-    # of a rack's 72 ports a power of two
-    part = " (64 of each 72 run)" if on == "72xgb200" else ""
+    part = f" ({PARTS[on]} run)" if on in PARTS else ""
     verb = "is" if chips - used == 1 else "are"
     assert found.idle.startswith(
         f"{chips - used} of {chips} chips {verb} idle{part}: "

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshwright import plan, predict
 from meshwright.catalog import chip
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.network import Dim, Network
+from meshwright.formats import torchrun
+from meshwright.num import product
+from meshwright.prediction.certainty import resolution
 from refusals import refusal
 
 NEAR, FAR = Dim("near", 9e11, 1e-6, 4), Dim("far", 5e10, 5e-6, 3)
@@ -60,6 +65,23 @@ def test_all_chips_of_half_used_racks_run() -> None:
     assert said in answer.notes
     fills = predict(Job("llama3-8b", "1152xgb200", 2304), zero=3)
     assert not [note for note in fills.notes if "are taken as" in note]
+
+
+def test_all_chips_of_half_rented_nodes_run() -> None:
+    """12 GPUs in nodes of 8 were planned on 8 of them, 1.5 times as slow as 6 in each of two; and
+    what is planned can be started.
+    """
+    job = Job("llama3-8b", "12xa100-80", 12)
+    found = plan(job, families=False)
+    answer = found.answer
+    assert answer and answer.layout.chips == 12 and not found.idle
+    by_hand = predict(job, tp=2, zero=1).step_time_s
+    assert answer.step_time_s < by_hand * (1 + resolution(job))
+    near = (shares[0] for shares in answer.layout.placement.values())
+    assert product([*near]) == 6
+    said = "12 chips are taken as 6 of the 8 in each of 2 units (nvlink)"
+    assert said in found.notes
+    assert torchrun.nodes(replace(job, layout=answer.layout)) == (2, 6)
 
 
 def test_nothing_is_predicted_or_planned_on_it() -> None:

@@ -36,6 +36,29 @@ def test_fewer_chips_that_fill_nodes() -> None:
     assert clean.fewer_chips(job(8, 4, network=ring)) == []
 
 
+def test_a_part_of_each_node_where_more_chips_run_so() -> None:
+    """12 chips are 6 in each of two nodes of 8, of 13 one more is idle, 18 of 20 are 6 in each of
+    three and 21 of 23 are 7: more than fill nodes. 96 of 100 fill 12 nodes, and in 13 no more run.
+    A mesh of 8 is whole or not used.
+    """
+
+    def ways(
+        chips: int, batch: int, at: Network = TWO
+    ) -> list[tuple[int, int]]:
+        fewer = clean.fewer_chips(job(chips, batch, at))
+        return [(j.cluster.chips, j.cluster.sizes[0]) for j in fewer]
+
+    assert ways(12, 12) == [(12, 6), (8, 8)]
+    assert ways(13, 12) == [(12, 6), (8, 8)]
+    assert ways(20, 20) == [(18, 6), (16, 8)]
+    assert ways(23, 15) == [(21, 7), (16, 8)]
+    assert all(ports == 8 for _, ports in ways(100, 100))
+    mesh = Network("m", (Dim("node", 1e9, 0.0, 8, "mesh"), TWO.dims[1]))
+    assert ways(12, 12, mesh) == [(8, 8)]
+    twelve, _ = clean.fewer_chips(job(12, 12))
+    assert twelve.cluster.sizes == (6, 2)
+
+
 def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
     """Racks of 72: 64 of each."""
     rack = Network(

@@ -10,12 +10,14 @@ Source: `torchrun --help` and torch/distributed/launcher/api.py of PyTorch 2.13.
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import dataclass
 
 from ..describe.job import Job
 from ..describe.network import Network
 from ..errors import BadInput
+from ..layout.placement import placed
 from ..layout.rules import may_be
 
 ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -57,16 +59,22 @@ def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
     per_node: GPUs of one node; None: those of a server of the network.
     """
     world = int(job.layout.chips)
-    size = min(
-        server(job.cluster.network, world) if per_node is None else per_node,
-        world,
-    )
+    network = job.cluster.network
+    size = min(server(network, world) if per_node is None else per_node, world)
+    if per_node is None and not network.node and world % size:
+        size = near_ranks(job)  # 12 as 6 of the 8 of each of two nodes
     if size < 1 or world % size:
         raise BadInput(
             f"{world} ranks do not fill nodes of {size}, and torchrun starts the same number on"
             f" each: --per-node may be {may_be(world)}"
         )
     return world // size, size
+
+
+def near_ranks(job: Job) -> int:
+    """Ranks that the job's layout has in one unit of the nearest dimension."""
+    shares = placed(job.layout, job.cluster.sizes).placement.values()
+    return math.prod(int(share[0]) for share in shares)
 
 
 def server(network: Network, world: int) -> int:

@@ -37,8 +37,9 @@ def fewer_chips(job: Job) -> list[Job]:
     """The job on fewer chips, or on all spread anew, that fill whole units of its network and have
     twice as much in common with the batch (all of it where its own do not fill them), most first.
 
-    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72). Of each
-    divisor of the batch the largest multiple.
+    Whole units: all of the nearest switch, or of its ports a power of two (64 of 72), or where more
+    chips run so as many in each of the units that the job's take (6 of 8 in each of 2 nodes for 12
+    chips). Of each divisor of the batch the largest multiple.
     """
     network = job.cluster.network
     N = job.cluster.chips
@@ -51,6 +52,13 @@ def fewer_chips(job: Job) -> list[Job]:
     if near.kind == "switch" and near.size == first > power:
         most = power * math.ceil(N / first)
         found = dict.fromkeys(_multiples(job, power, most), power) | found
+    if near.kind == "switch":
+        # a mesh stays whole: its links to chips that are idle would be lost
+        units = math.ceil(N / first)
+        whole = N // first * first
+        found |= {
+            n: n // units for n in _multiples(job, units, N) if n > whole
+        }
     ways = (
         (n, even_members(job, n, ports))
         for n, ports in sorted(found.items(), reverse=True)
@@ -58,16 +66,17 @@ def fewer_chips(job: Job) -> list[Job]:
     return [on_chips(job, n, *sizes) for n, sizes in ways if sizes]
 
 
-def _multiples(job: Job, ports: int, most: int) -> set[int]:
-    """Numbers of chips, up to `most`, of units of so many ports that have twice as much in common
-    with the batch as the job's, if these fill the network.
+def _multiples(job: Job, step: int, most: int) -> set[int]:
+    """Multiples of `step` chips (the ports of a unit, or one in each unit), up to `most`, that have
+    twice as much in common with the batch as the job's, if these fill the network.
     """
     N = job.cluster.chips
     part, _ = unfilled_unit(job)
     common = 0 if part else math.gcd(N, job.batch)
-    near = zip(job.cluster.network.dims, job.cluster.sizes, strict=False)
-    rings = [n for dim, n in near if dim.kind != "switch"]
-    unit = ports * math.prod(rings)
+    sizes = zip(job.cluster.network.dims, job.cluster.sizes, strict=False)
+    _, *far = sizes
+    rings = [n for dim, n in far if dim.kind != "switch"]
+    unit = step * math.prod(rings)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) if d <= most]
     found = {most // step * step for step in steps}
     return {

@@ -77,9 +77,11 @@ def notes(r: StepResult) -> tuple[str, ...]:
     )
 
 
-def part_of_units(on: Cluster) -> Iterator[str]:
-    """A sentence for chips that are taken to be a part of each unit of the nearest switch."""
-    near, ports = on.network.dims[0], on.sizes[0]
+def part_of_units(on: Cluster, ports: int = 0) -> Iterator[str]:
+    """A sentence for chips that are taken to be a part of each unit of the nearest switch: so many
+    ports, or as its sizes say.
+    """
+    near, ports = on.network.dims[0], ports or on.sizes[0]
     if near.size and ports < near.size and on.chips > ports:
         yield (
             f"{on.chips:,} chips are taken as {ports} of the {near.size} in each of"

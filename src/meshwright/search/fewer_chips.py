@@ -64,8 +64,9 @@ def why_fewer(
     idle = N - used.cluster.chips
     verb = "is" if idle == 1 else "are"
     head = f"{idle:,} of {N:,} chips {verb} idle{part}: "
-    more = "; --relaxed also tries uneven batches"
     unit, name = unfilled_unit(job)
+    tried = "chips that fill none" if unit else "uneven batches"
+    more = f"; --relaxed also tries {tried}"
     if unit:
         return (
             f"{head}{N:,} do not fill units of {unit:,} ({name}), and no number of chips that"

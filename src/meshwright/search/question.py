@@ -12,6 +12,7 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..prediction.certainty import resolution
+from ..prediction.notes import part_of_units
 from ..prediction.prediction import Prediction, predict
 from ..units import show
 from .answer import EarlyAnswer, Plan, Steps
@@ -110,6 +111,9 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     idle = ""
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
+    ports = ranked.job.cluster.sizes[0]
+    if not idle and ports != job.cluster.sizes[0]:
+        notes += part_of_units(job.cluster, ports)
     uses_all_chips = ranked.job is usual
     used, searches = ranked.job, ranked.searches
     predicted = _predictions(job, question.top_layouts(ranked), uses_all_chips)
