@@ -4,6 +4,7 @@ there are none.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import gcd, inf
 from pathlib import Path
@@ -237,6 +238,31 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> (
             )
             suggested |= {words} if named else set()
     assert len(suggested) == 3
+
+
+@pytest.mark.parametrize("batch", [4, 64])
+def test_a_batch_that_keeps_more_chips_from_helping_is_named(
+    batch: int,
+) -> None:
+    """FSDP shards over dp, which a batch of 4 sequences holds at 4: no number of chips fits, and
+    as many more sequences do. 64 sequences leave room for more chips as they are.
+    """
+    job = replace(job_of("llama3-8b", "4xrtx-4090", batch), seq=2048)
+    space = Space(recompute=("full",), zero=3, tp=1, cp=1, pp=1)
+    (note,) = (n for n in plan(job, space).notes if "of this kind" in n)
+    chips = int(re.search(r"(\d+) chips of this kind", note)[1])
+    grown = replace(job, batch=batch * chips // 4)
+
+    def fits(asked: Job, on: int) -> bool:
+        at = replace(asked, cluster=replace(asked.cluster, chips=on))
+        return bool(search(at, space, 1).rows)
+
+    limits = "a batch of 4, which limits dp" in note
+    assert limits == (batch == 4) == (not fits(job, chips))
+    if limits:
+        assert f"would with a batch of {grown.batch}" in note
+        assert fits(grown, chips)
+        assert not any(fits(job, n) for n in (8, 32, 128))
 
 
 def _bare():

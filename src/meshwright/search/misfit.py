@@ -183,24 +183,37 @@ def _would_fit(job: Job, space: Space) -> list[str]:
         for words, changed, wider in _changes(job, space)
         if space_fits(changed, wider)
     ]
-    for factor in MORE_CHIPS:
-        more = on_chips(job, int(job.cluster.chips * factor))
-        if space_fits(more, space):
-            return [
-                *helpful,
-                (
-                    f"{more.cluster.chips:,} chips of this kind ({factor:g} times as many) would"
-                    " make it fit"
-                ),
-            ]
-    # who named no framework may not know which one is meant
-    usual = job.profile and not job.framework and job.profile.name
-    under = f" under {usual}" if usual and usual != USUAL else ""
+    for grows in (False, True):  # the batch with the chips: where it bounds dp
+        for factor in MORE_CHIPS:
+            more = on_chips(job, int(job.cluster.chips * factor))
+            if grows:
+                more = replace(more, batch=int(job.batch * factor))
+            if space_fits(more, space):
+                return [*helpful, _more_chips(job, more, factor)]
     need = (
-        f"even {MORE_CHIPS[-1]} times the chips would not make it fit{under} at this batch and"
-        " sequence length"
+        f"even {MORE_CHIPS[-1]} times the chips would not make it fit{_under(job)} at this batch"
+        " and sequence length"
     )
     return [*helpful, need]
+
+
+def _under(job: Job) -> str:
+    """The words " under fsdp": who named no framework may not know which one is meant."""
+    usual = job.profile and not job.framework and job.profile.name
+    return f" under {usual}" if usual and usual != USUAL else ""
+
+
+def _more_chips(job: Job, more: Job, factor: float) -> str:
+    """The sentence for a job that fits on so many times the chips, or with more sequences there."""
+    chips = (
+        f"{more.cluster.chips:,} chips of this kind ({factor:g} times as many)"
+    )
+    if more.batch == job.batch:
+        return f"{chips} would make it fit"
+    return (
+        f"more chips would not make it fit{_under(job)} with a batch of {job.batch:,}, which limits"
+        f" dp; {chips} would with a batch of {more.batch:,}"
+    )
 
 
 def _changes(job: Job, space: Space) -> Iterator[tuple[str, Job, Space]]:
