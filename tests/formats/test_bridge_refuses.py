@@ -325,7 +325,7 @@ def test_axolotls_context_parallelism_is_flash_attention() -> None:
         AXOLOTL,
         model=model("llama3-8b"),
         layout=cut("cp2 dp4 zero3"),
-        software=Software(compiled=False),
+        software=Software(compiled=False, loss="eager"),
     )
     text = bridge.write(job, "axolotl", PLACE)[0]
     for line in (

@@ -320,13 +320,16 @@ def strange(words: Iterable[str], known: tuple[str, ...]) -> str:
 
 def runs_on(k: Keys, framework: str) -> None:
     """The profile of the software that runs a file. fsdp2: FSDP beside tp or cp is PyTorch's
-    second, which torchtitan runs; compiled only if asked.
+    second, which torchtitan runs; compiled only if asked, and with the loss of a training script,
+    where a file names no other.
     """
     if framework == "fsdp2":
         if k.degree("layout.tp") * k.degree("layout.cp") == 1:
             return
         framework = "torchtitan"
-        k.tables.setdefault("software", {}).setdefault("compiled", False)
+        software = k.tables.setdefault("software", {})
+        software.setdefault("compiled", False)
+        software.setdefault("loss", profile("fsdp").loss)
     k.tables.setdefault("job", {})["framework"] = framework
 
 

@@ -1,0 +1,98 @@
+"""The loss that a file means is that of its own program, whatever profile stands for its layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from meshwright import predict
+from meshwright.formats import bridge, flags
+
+AXOLOTL = """
+base_model: Qwen/Qwen2.5-7B
+datasets: [{path: a, type: completion}]
+sequence_len: 16384
+micro_batch_size: 1
+gradient_accumulation_steps: 4
+bf16: true
+flash_attention: true
+optimizer: adamw_torch
+fsdp_version: 2
+fsdp_config: {reshard_after_forward: true, auto_wrap_policy: TRANSFORMER_BASED_WRAP}
+"""
+LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+FUSED = "liger_fused_linear_cross_entropy: true\n"
+
+
+def loss_of(text: str) -> str | None:
+    """What the job says; None: what its profile does by itself."""
+    file = bridge.read_file("a.yaml", text)
+    given: str | None = file.tables.get("software", {}).get("loss")
+    return given
+
+
+@pytest.mark.parametrize(
+    ("more", "loss"),
+    [
+        ("", None),  # FSDP's profile, which is eager
+        ("context_parallel_size: 2\n", "eager"),
+        ("tensor_parallel_size: 2\n", "eager"),
+        ("context_parallel_size: 2\ntorch_compile: true\n", "compiled"),
+        ("torch_compile: true\n", "compiled"),
+        (LIGER + FUSED, "liger"),
+        (LIGER + FUSED + "context_parallel_size: 2\n", "liger"),
+        (LIGER + FUSED + "torch_compile: true\n", "liger"),
+        (FUSED + "context_parallel_size: 2\n", "eager"),
+        (LIGER + "liger_rms_norm: true\n", None),
+    ],
+)
+def test_axolotl(more: str, loss: str | None) -> None:
+    assert loss_of(AXOLOTL + more) == loss
+
+
+def test_without_its_plugin_ligers_loss_is_said_to_be_off() -> None:
+    file = bridge.read_file("a.yaml", AXOLOTL + FUSED)
+    assert "without its plugin" in file.left[FUSED.partition(":")[0]]
+
+
+ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_reshard_after_forward: true
+parallelism_config:
+  parallelism_config_tp_size: 2
+  parallelism_config_dp_shard_size: 4
+"""
+INDUCTOR = "dynamo_config: {dynamo_backend: INDUCTOR}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "loss"), [("", "eager"), (INDUCTOR, "compiled")]
+)
+def test_accelerate(more: str, loss: str) -> None:
+    assert loss_of(ACCELERATE + more) == loss
+
+
+def test_a_cut_layout_keeps_eager_logits(tmp_path: Path) -> None:
+    """14 bytes of each of 8192 x 152064 logits of a rank; a compiled loss keeps 4."""
+
+    def activations(more: str) -> float:
+        path = tmp_path / "a.yaml"
+        path.write_text(AXOLOTL + "context_parallel_size: 2\n" + more)
+        job = flags.read_flags(str(path), {"on": "8xh100-sxm"})
+        # what else is compiled is no matter here
+        eager = replace(job.software, compiled=False)
+        return predict(replace(job, software=eager)).memory_bytes[
+            "activations"
+        ]
+
+    more = activations("") - activations("torch_compile: true\n")
+    assert more == pytest.approx((14 - 4) * 8192 * 152064)
