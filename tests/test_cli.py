@@ -241,8 +241,8 @@ def test_plan_finds_and_explains(shell: Shell, tmp_path: Path) -> None:
     ]
     text = shell(f"{line} --all -o {tmp_path}/plan.toml").out
     for words in (
-        "of the step is compute",
-        "second: ",
+        "the next family (",
+        "families of layouts ",
         "Searched ",
         "again: meshwright predict llama3-8b",
     ):

@@ -51,7 +51,7 @@ def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
     states = zero.States(1.0, 2.0, 12 * 50.0)
     papers = replace(LLAMA, assumptions=assumptions("lbl-2024"))
     each = parameter_bytes(papers, 0)
-    assert memory.step_copies(papers, states, each) == 0.0
+    assert memory.step_copies(papers, Layout(), states, each) == 0.0
 
 
 def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:

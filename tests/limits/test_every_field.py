@@ -104,6 +104,10 @@ def test_it_is_read_or_refused(name: str, value: Any) -> None:
         # curves have chips of every number: what a send crosses there is a mean, as the paper's
         assert answer(other) == usual
         return
+    if name == "overlap.dp.scope" and other.overlap.dp.at(0) == how.overlap.dp:
+        # it hides sharded weights, and no model of these curves is sharded over its replicas
+        assert answer(other) == usual
+        return
     try:
         assert other == how or answer(other) != usual
     except BadInput as refused:

@@ -149,5 +149,8 @@ def unusual(job: Job, layout: Layout) -> list[str]:
 
 
 def not_proposed(by: Framework | None, layout: Layout) -> list[str]:
-    """A sentence for each choice that the released version of a framework does not have."""
-    return [*refusal(by.proposes, layout, by.name)] if by else []
+    """A sentence for each choice of a layout that plans for a framework leave out: its released
+    version does not have it, or people start it otherwise.
+    """
+    who = f"a plan for {by.name}" if by else ""
+    return [*refusal(by.proposes, layout, who)] if by else []

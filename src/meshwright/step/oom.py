@@ -27,8 +27,9 @@ from . import holding
 
 SURE = 0.9
 """Risk above which a layout is said not to fit: below it, it may."""
-FARTHEST = 1e9
-"""Ratio of capacity and need beyond which the risk is 0 or 1 to the last digit of a float."""
+FARTHEST = 1e300
+"""Odds of running out, or of not, which no need exceeds: beyond them a power overflows, and the
+risk is 0 or 1 to the last digit of a float."""
 
 
 def reserved_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
@@ -79,9 +80,9 @@ def risk(job: Job, allocated: Num) -> Num:
     width = job.how.memory.risk_width
     if not width:
         return where(need > size, 1.0, 0.0)
+    most = FARTHEST**width
     ratio = minimum(
-        maximum(size / maximum(need, size / FARTHEST), 1.0 / FARTHEST),
-        FARTHEST,
+        maximum(size / maximum(need, size / most), 1.0 / most), most
     )
     return 1.0 / (1.0 + ratio ** (1.0 / width))
 
