@@ -5,6 +5,7 @@
     python benchmarks/page.py leave                   CPU seconds spent for an asker who has left
     python benchmarks/page.py typing --on 1024xh100-sxm   Chromium: milliseconds from a key to the answer
     python benchmarks/page.py slow                        Chromium on slow 3G (400 kbit/s, 400 ms): bytes, seconds to the first answer
+    python benchmarks/page.py picture                     Chromium: docs/images/page.png anew
 
 Seconds on the clock say little on a machine that does other things; load averages are printed too.
 """
@@ -433,6 +434,26 @@ def slow() -> None:
         browser.close()
 
 
+PICTURE = Path(__file__).parents[1] / "docs" / "images" / "page.png"
+
+
+def picture(model: str, on: str) -> None:
+    """The first screen of the page, as README.md and docs/page.md show it."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = shutil.which("chromium")
+    with served() as (_, host, port), sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium, args=FLAGS)
+        tab = browser.new_page(viewport={"width": 1262, "height": 764})
+        tab.add_init_script(f"({WATCH})()")
+        tab.goto(
+            f"http://{host}:{port}/#v=1&view=plan&model={model}&on={on}&batch=4Mi&tokens=15T"
+        )
+        tab.evaluate(FIRST)
+        tab.screenshot(path=PICTURE)
+        browser.close()
+
+
 def late(times: Iterable[float]) -> str:
     """Median and 95th percentile of milliseconds."""
     ordered = sorted(times)
@@ -443,7 +464,8 @@ def late(times: Iterable[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", choices=("load", "fuzz", "leave", "typing", "slow")
+        "what",
+        choices=("load", "fuzz", "leave", "typing", "slow", "picture"),
     )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument(
@@ -473,6 +495,8 @@ def main() -> None:
         leave()
     elif given.what == "slow":
         slow()
+    elif given.what == "picture":
+        picture(given.model, given.on)
     else:
         typing(given.model, given.on, given.keys, given.pause, given.by)
 

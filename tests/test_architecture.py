@@ -5,10 +5,12 @@ kept.
 from __future__ import annotations
 
 import ast
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -231,6 +233,51 @@ def test_public_names_exist_and_are_sorted() -> None:
         assert getattr(meshwright, name) is not None
     with pytest.raises(AttributeError):
         meshwright.nothing  # noqa: B018
+
+
+DOTTED = re.compile(r"`(\w+(?:[./]\w+)+)[^`\n]*`")
+"""`room.module.Name.field`, `room/module.Name` or `Class.field`, whatever follows it."""
+
+
+def stands(name: str) -> bool:
+    """Whether a name of the page is one of a room's (of any room's, if none is named), a field of a
+    class, or a file."""
+    parts = re.split(r"[./]", name)
+    if parts[0][0].isupper():
+        if hasattr(getattr(meshwright, parts[0], None), parts[1]):
+            return True
+        return any(
+            re.search(rf"class {parts[0]}\b", text := f.read_text("utf-8"))
+            and re.search(rf"^    (def )?{parts[1]}\b", text, re.MULTILINE)
+            for f in FILES
+        )
+    if any((root / name).exists() for root in (SOURCE.parents[1], SOURCE)):
+        return True
+    packages = ("meshwright", "meshwright_studies")
+    rooms = [""] if parts[0] in LEVEL else ["", *(f"{r}." for r in ROOMS)]
+    return any(_resolves(f"{p}.{r}{name}") for p in packages for r in rooms)
+
+
+def _resolves(path: str) -> bool:
+    """Whether a module, or a name in one, has this path; a field need have no default."""
+    whole = path.replace("/", ".")
+    with suppress(ImportError, AttributeError):
+        pkgutil.resolve_name(whole)
+        return True
+    owner, _, field = whole.rpartition(".")
+    with suppress(ImportError, AttributeError, ValueError):
+        return field in getattr(
+            pkgutil.resolve_name(owner), "__annotations__", {}
+        )
+    return False
+
+
+def test_every_name_of_the_architecture_exists() -> None:
+    text = PAGE.read_text("utf-8")
+    names = {*DOTTED.findall(text)} - {"meshwright.verbs"}
+    assert len(names) > 100
+    assert [name for name in sorted(names) if not stands(name)] == []
+    assert not stands("cost.nccl.way_load") and not stands("Way.slow")
 
 
 def test_the_table_of_rooms_is_made_of_their_docstrings() -> None:

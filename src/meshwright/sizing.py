@@ -38,6 +38,9 @@ SURE = 0.9
 END = NormalDist().inv_cdf(0.95)
 """Standard deviations from the middle to an end of a 90 % interval."""
 
+WHOSE = {"baseline": "Epoch 2024", "deepseek": "DeepSeek 2024"}
+"""Scaling law -> who found it, in a sentence."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -404,12 +407,12 @@ def batch_beside(job: Job) -> str:
     if not critical:
         return ""
     each = {
-        name: f"{show(tokens / 1e6, '', 2)} M ({name})"
+        name: f"{show(tokens / 1e6, '', 2)} M ({WHOSE.get(name, name)})"
         for name, tokens in critical.items()
     }
     under = [n for n, tokens in critical.items() if job.batch_tokens <= tokens]
     over = [name for name in critical if name not in under]
-    batch = f"the batch of {show(job.batch_tokens / 1e6, '', 2)} M tokens is"
+    batch = f"the batch of {show(job.batch_tokens / 1e6, '', 3)} M tokens is"
     if under and over:
         by_one, by_other = (
             " and ".join(each[name] for name in side) for side in (over, under)

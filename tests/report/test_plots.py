@@ -48,6 +48,16 @@ def test_bars_are_as_high_as_the_terms() -> None:
     assert {"1", "2", "8", f"{100 * PREDICTIONS[0].mfu:.1f}%"} <= set(cells)
 
 
+def test_a_layout_beneath_its_bar_is_said_as_on_the_card() -> None:
+    layout = Layout(
+        tp=8, pp=2, dp=4, schedule="interleaved", interleave=7, stages="slots"
+    )
+    *_, low = plots.layouts([predict(JOB, layout)]).axes
+    rows = [label.get_text() for label in low.get_yticklabels()]
+    cells = dict(zip(rows, (t.get_text() for t in low.texts), strict=True))
+    assert (cells["chunks"], cells["stages"]) == ("7", "ends as layers")
+
+
 def test_every_two_parts_differ_in_black_and_white() -> None:
     for parts in (plots.CAUSES, plots.KINDS):
         for a, b in combinations(parts, 2):

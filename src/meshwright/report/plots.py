@@ -323,6 +323,12 @@ def stack_legend(axes: Axes) -> None:
     )
 
 
+ROWS = {"interleave": "chunks"}
+"""A field of a layout -> what people call it; all others by their names."""
+CELLS = {"slots": "ends as layers"}
+"""A value -> what it means: embedding and loss count as a layer each."""
+
+
 def configuration(
     axes: Axes, predictions: Sequence[Prediction], names: Sequence[str]
 ) -> None:
@@ -330,7 +336,7 @@ def configuration(
     (node, _), *_ = map(near, predictions)
     columns = [
         {
-            **{row: _cell(getattr(p.layout, row)) for row in FIELDS},
+            **{ROWS.get(f, f): _cell(getattr(p.layout, f)) for f in FIELDS},
             "microbatches": _cell(p.microbatches),
             "MFU": f"{100 * p.mfu:.1f}%",
             f"in one {node}": near(p)[1].replace(" ", "\u2009"),
@@ -372,7 +378,9 @@ def configuration(
 def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else str(int(value))
+    if isinstance(value, str):
+        return CELLS.get(value, value)
+    return str(int(value))
 
 
 APART = 4.0

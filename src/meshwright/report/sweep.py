@@ -118,7 +118,7 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
         yield CardRow(
             "equal",
             f"no value is more than {percent(apart)} faster than another, which is below the"
-            f" model's resolution: {sweep.over} does not bind",
+            f" model's resolution{'' if sweep.over == 'on' else f': {sweep.over} does not bind'}",
         )
     else:
         yield CardRow(

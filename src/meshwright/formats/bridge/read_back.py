@@ -49,7 +49,9 @@ def demand_same(
         if value != written[path] and not format.cells[path].script
     ]
     if wrong:
-        raise BadInput("; ".join(wrong))
+        free = job.framework is None and any(" layout." in w for w in wrong)
+        runs = f"; plan --framework {program.name} finds a layout that it runs"
+        raise BadInput("; ".join(wrong) + (runs if free else ""))
 
 
 def _read(

@@ -297,7 +297,7 @@ function sentence(line, grid) {
   const most = line.ends && `; above ${flop(last.flops)} FLOP nothing can be trained in time`;
   const run = `a run of ${flop(end(line))} FLOP in ${months} with degrees of any size`;
   const first = grid?.crossing.first_flops;
-  const rule = first ? `, ${flop(first)} on the paper's grid` : ", no further on the paper's grid";
+  const rule = first ? `, ${flop(first)} on the paper's grid` : "";
   return `${line.name}: scaling is linear up to ${run}${rule}${most || ""}.`;
 }
 
