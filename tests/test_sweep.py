@@ -250,6 +250,21 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
     assert [row["fits"] for row in ran.rows()] == [True, True]
 
 
+def test_clusters_that_are_equal_do_not_bind() -> None:
+    """Of a field it says that it does not bind; of whole clusters that would say nothing."""
+    p = predict(JOB)
+    points = (SweepPoint("a", JOB, p), SweepPoint("b", JOB, p))
+    card = {
+        over: "\n".join(
+            x.plain for x in sweep_card(Sweep(over, points)).lines(200)
+        )
+        for over in ("on", "seq")
+    }
+    assert "below the model's resolution" in card["on"]
+    assert "does not bind" not in card["on"]
+    assert "seq does not bind" in card["seq"]
+
+
 def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(
     shell: Shell,
 ) -> None:

@@ -101,6 +101,19 @@ def test_groups_of_experts_are_written_or_refused() -> None:
         )
 
 
+def test_a_layout_that_a_framework_does_not_run_is_sent_to_a_plan_of_its_own() -> (
+    None
+):
+    """A plan for no framework by name has ZeRO-1, torchtitan none; a plan for it would not help."""
+    own = replace(base("megatron"), model=model("llama3-8b"))
+    free = replace(own, framework=None)
+    with refusal("layout.zero = 1: .* 2; plan --framework torchtitan finds"):
+        bridge.write(free, "torchtitan", PLACE)
+    named = replace(free, framework=base("torchtitan").framework)
+    with refusal("layout.zero = 1: .* means 2$"):
+        bridge.write(named, "torchtitan", PLACE)
+
+
 MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --swiglu
  --num-attention-heads 8 --seq-length 2048 --vocab-size 32000 --micro-batch-size 1 --bf16
  --global-batch-size 64 --num-experts 64 --moe-router-topk 8 --moe-grouped-gemm
