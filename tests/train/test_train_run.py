@@ -236,10 +236,16 @@ def test_sigterm_finishes_the_step_saves_and_ends(shell: Shell) -> None:
 
 
 def test_an_interrupted_run_says_where_it_would_go_on() -> None:
-    """Ctrl-C reaches all ranks and the process that forked them; nothing is saved."""
+    """Ctrl-C reaches all ranks and the process that forked them; nothing is saved. A shell has what
+    it starts in the background ignore Ctrl-C, and so would what this test starts.
+    """
     small(steps=1000, save_every=2)
     with subprocess.Popen(
-        TRAIN, stderr=subprocess.PIPE, text=True, start_new_session=True
+        TRAIN,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         wait_for(5, process)
         os.killpg(process.pid, signal.SIGINT)
