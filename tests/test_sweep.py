@@ -39,6 +39,33 @@ def test_parse() -> None:
     )
 
 
+def test_settings_of_the_software_have_their_bare_names() -> None:
+    """As a flag spells them too: `--over cuda_graphs`, `cuda-graphs` and `software.cuda_graphs` are
+    one field, which no other table has.
+    """
+    names = ("cuda_graphs", "cuda-graphs", "software.cuda_graphs")
+    one, *others = [vary(JOB, name, "full") for name in names]
+    assert one.software.cuda_graphs == "full" != JOB.software.cuda_graphs
+    assert all(other == one for other in others)
+    assert vary(JOB, "dp-overlap", "off").software.dp_overlap == "off"
+    with refusal("field 'cuda_graph' is not known; did you mean cuda_graphs"):
+        vary(JOB, "cuda_graph", "full")
+
+
+def test_a_degree_as_its_flag_spells_it_is_a_constraint() -> None:
+    job = Job("gpt2", "8xh100-sxm", batch=64)
+    (point,) = sweep(job, "dp-replicate", [2], zero=3).points
+    assert point.prediction and point.prediction.layout.dp_replicate == 2
+
+
+def test_no_set_of_assumptions_is_the_fastest(shell: Shell) -> None:
+    words = "sweep gpt2 --on 8xh100-sxm --batch 64seq --over"
+    out = shell(f"{words} assumptions=realistic,lbl-2024").out
+    assert "fastest" not in out and "cheapest" not in out
+    assert "sets reckon the same run, so none is a faster" in out
+    assert "fastest" in shell(f"{words} tp=1,8").out
+
+
 CHANGES = {
     "chips": (128, lambda j: j.cluster.chips, 128),
     "on": ("16xa100-80", lambda j: j.cluster.chip.name, "a100-80"),

@@ -25,6 +25,7 @@ from .describe.frozen import short_repr
 from .describe.job import Job, demand_job
 from .describe.layout import CHUNKED, Layout
 from .describe.read import brief, demand_meant, read
+from .describe.software import Software
 from .errors import BadInput, MeshwrightError, article, unknown
 from .formats import resolve
 from .formats.toml import thing_named
@@ -324,8 +325,8 @@ def best_layout(
             raise BadInput(
                 "placement is what a search chooses: it can only be varied for a fixed layout"
             )
-        if name in FIELDS:
-            space = space.but(**{name: getattr(job.layout, name)})
+        if (field := name.replace("-", "_")) in FIELDS:
+            space = space.but(**{field: getattr(job.layout, field)})
     answer = plan(job, space, top=1)
     why = "" if answer.best else "; ".join(answer.notes) or "nothing fits"
     return answer.best, why, bool(answer.recipe)
@@ -384,13 +385,15 @@ def _rooted(steps: list[str], path: str) -> list[str]:
         "": [f.name for f in dataclasses.fields(Job)],
         "cluster": ["chip", "network", "chips"],
         "layout": [f.name for f in dataclasses.fields(Layout)],
+        "software": [f.name for f in dataclasses.fields(Software)],
     }
-    first = steps[0] if steps else ""
+    first = steps[0].replace("-", "_") if steps else ""  # as its flag
     if first == "job":
         return steps[1:]
     for table, fields in names.items():
         if first in fields:
-            return [table, *steps] if table else steps
+            named = [first, *steps[1:]]
+            return [table, *named] if table else named
     raise unknown(
         "field", path, [name for fields in names.values() for name in fields]
     )

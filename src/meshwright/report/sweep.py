@@ -109,6 +109,14 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
     if not fine:
         yield answer_row(False, "nothing fits at any of these values")
         return
+    if sweep.over.removeprefix("job.") == "assumptions":
+        each = [p.step_time_s for _, p in fine]
+        yield CardRow(
+            "apart",
+            f"{seconds(min(each))} to {seconds(max(each))} a step: sets reckon the same run, so"
+            " none is a faster choice",
+        )
+        return
     value, p = max(fine, key=lambda each: each[1].tokens_per_s)
     run = priced_run if p.cost_usd else run_words
     rest = f", {run(p)}" if p.train_time_s else ""
