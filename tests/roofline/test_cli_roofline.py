@@ -49,6 +49,17 @@ def test_a_degree_of_one_is_no_way_to_cut(shell):
     assert "at most 1 " not in out
 
 
+def test_nothing_communicates_on_one_chip(shell):
+    """8 B parameters have no room there, which no message is to blame for."""
+    words = "--on 1xh100-sxm --batch 8seq"
+    out = shell(f"roofline llama3-8b {words}").out
+    assert "no      nothing communicates, but it does not fit" in out
+    assert "tp      one chip has no other to communicate with" in out
+    assert "communication-bound" not in out
+    out = shell(f"roofline gpt2 {words}").out
+    assert "yes     nothing communicates on one chip, and it fits" in out
+
+
 def test_panels_name_the_edition_of_their_threshold():
     pytest.importorskip("matplotlib")
     r = roofline("llama3-70b", "8960xtpu-v5p", "4M")

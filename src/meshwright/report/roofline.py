@@ -60,7 +60,9 @@ def roofline_card(r: Roofline) -> Card:
                 "tp",
                 f"at most {r.largest_tensor} ways before its communication shows"
                 if r.largest_tensor > 1
-                else "the communication of any degree shows",
+                else "the communication of any degree shows"
+                if r.chips > 1
+                else "one chip has no other to communicate with",
                 rank=2,
             ),
             *card_notes(r.notes),
@@ -75,6 +77,10 @@ def _headline(r: Roofline) -> CardRow:
     pipeline, pods, a ring, experts) answer nothing by themselves.
     """
     fit = [s for s in r.schemes if s.whole and _fits(s, r.capacity_bytes)]
+    if fit and r.chips == 1:
+        return answer_row(
+            True, "nothing communicates on one chip, and it fits in memory"
+        )
     if sure := [s for s in fit if s.compute_bound("sum")]:
         words = f"compute-bound at this batch with {_with(r, sure[0])}"
         return answer_row(True, words)
@@ -84,6 +90,11 @@ def _headline(r: Roofline) -> CardRow:
             f" {_with(r, some[0])}"
         )
         return CardRow("maybe", words, "bold yellow")
+    if r.chips == 1:
+        return answer_row(
+            False,
+            "nothing communicates, but it does not fit in the chip's memory",
+        )
     words = "DP, FSDP, TP and FSDP+TP are communication-bound here, or do not fit in memory"
     return answer_row(False, words)
 
