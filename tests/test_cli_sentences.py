@@ -76,7 +76,7 @@ SENTENCES = {
         "the nearest is torchtune, which has 3 of its 6 keys (batch_size, epochs,"
     ),
     "predict job.toml": "job: field 'batchsize' is not known; did you mean batch?",
-    f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json: model_type 'nothing'",
+    f"predict cfg.json {LLAMA.partition(' ')[2]}": "cfg.json has no model_type",
     f"sweep {LLAMA} --over network.eth.bandwidth=400GB/s": "'eth' is not known; known: ib, nvlink",
     "predict llama3-8b --on 64xh1000 --batch 8seq": "did you mean h100-sxm",
     "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",

@@ -91,7 +91,7 @@ def test_a_falcon_says_its_positions():
 
 SHORT = CONFIGS["llama3-8b"]
 WRONG = [
-    ({}, "model_type 'nothing' is not known"),
+    ({}, "config.json has no model_type, which names the model's code"),
     (
         {"model_type": "zamba"},
         "the name of another family would give wrong counts",

@@ -46,7 +46,8 @@ class Dim(Checked):
     name: Name
     bandwidth: Bandwidth
     """What one chip can send into this dimension, ONE WAY, all its links of the dimension together.
-    A ring axis counts both directions (the scaling book's W = 2 x link)."""
+    A ring axis counts both directions (the scaling book's W = 2 x link), a line one: its ends
+    have but one neighbour, and set the pace."""
     latency: Seconds
     """One hop, software included."""
     size: int | None = None

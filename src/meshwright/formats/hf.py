@@ -212,6 +212,11 @@ def _unknown(kind: object) -> BadInput:
     """The sentence for a family that is not read; it must not tempt anyone to write another's
     name.
     """
+    if kind is None:
+        return BadInput(
+            "config.json has no model_type, which names the model's code: nothing says how its"
+            " other fields are to be read"
+        )
     name = kind[:80] if isinstance(kind, str) else brief(kind)
     return BadInput(
         f"config.json: model_type {name!r} is not known (read are {len(families())} families, from"
