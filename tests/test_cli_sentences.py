@@ -45,6 +45,7 @@ SENTENCES = {
     ),
     f"plan {LLAMA} --json yes": "'yes' is one word too many: --json takes no value",
     f"plan {LLAMA} --fp8": "unknown option --fp8; did you mean --precision fp8?",
+    "train job.toml --batch 16seq": "train takes a job as it is, without --batch: write one first",
     f"plan {LLAMA} --compiled": "needs a value, such as --compiled true",
     f"plan {LLAMA} --against ''": "--against is given an empty value",
     f"predict {LLAMA} --tp 8 --pp 9": "has 64: tp x cp x pp may be at most 64",

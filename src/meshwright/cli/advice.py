@@ -31,7 +31,7 @@ from .command import VERBS, app
 
 LIKE = 0.8
 """Similarity from which a flag is taken for another tool's, misspelled."""
-TAKES_A_JOB = ("export", "report")
+TAKES_A_JOB = ("export", "report", "train")
 """Verbs that take a file and none of the words that change it."""
 MEANT = {
     **{f"--{n}": f"--precision {n}" for n in ("bf16", "fp16", "fp8", "fp4")},
