@@ -40,6 +40,8 @@ from layouts import cut  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
+from meshwright.train.export import sound  # noqa: E402
+from meshwright.train.generate import generate  # noqa: E402
 from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.storage import (  # noqa: E402
@@ -549,6 +551,29 @@ def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
         match=f"{FILE} were changed; no checkpoint before it is",
     ):
         fork_ranks(work, 2, timeout_s=60)
+
+
+def test_generate_and_export_name_the_sound_one_before_a_damaged_one(
+    saved: Path, tmp_path: Path
+) -> None:
+    """Neither takes older weights than were meant; both say where sound ones are."""
+    for step, damage in ((1, None), (2, gone), (3, flip)):
+        path = tmp_path / f"step-{step:08d}"
+        shutil.copytree(saved, path)
+        if damage:
+            damage(path)
+    older = tmp_path / "step-00000001"
+    says = f"step-00000003 is damaged: .* were changed; {older} is sound"
+    with refusal(says):
+        sound(tmp_path)
+    with refusal(says):
+        generate(tmp_path, "a", 1, tokenizer="bytes")
+    assert sound(older)[0] == older
+    flip(older)
+    with refusal("were changed; no checkpoint before it is sound"):
+        sound(tmp_path)
+    with refusal("step-00000001 is damaged: .* were changed$"):
+        sound(older)
 
 
 def test_each_byte_is_compared_once_and_read_once(

@@ -228,6 +228,23 @@ def test_going_on_with_nothing_to_do_or_in_vain_changes_nothing(
     assert everything() == before
 
 
+def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_from_a_sound_one(
+    shell: Shell,
+) -> None:
+    """It said that nothing was left to do, with weights that nothing can read."""
+    shell("train", diverging(**SHORT, record=1))
+    *_, before, last = sorted(Path("run").glob("step-*"))
+    file = last / "0.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    told = shell("train job.toml --resume --dp 1 --pp 2 --zero 0").err
+    assert "contents of 0.safetensors were changed" in told
+    assert f"{before.name} is sound" in told
+    assert "nothing is left to do" not in told
+    again = shell("train job.toml --resume --dp 1 --pp 2 --zero 0").err
+    assert "nothing is left to do: run has done 6 of 6 steps" in again
+
+
 def test_seconds_of_another_layout_are_not_laid_beside_these(
     shell: Shell,
 ) -> None:

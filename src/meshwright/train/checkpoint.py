@@ -13,7 +13,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
@@ -321,6 +321,22 @@ def newest(folder: Path) -> str:
         if steps
         else "no checkpoint is complete"
     )
+
+
+def newest_sound(steps: Sequence[Path]) -> tuple[Path, Damaged | None]:
+    """The newest of these checkpoints (oldest first) every byte of which is as written, and what is
+    wrong with the newest of all; Damaged if none is sound.
+    """
+    first: Damaged | None = None
+    for path in reversed(steps):
+        try:
+            verify(path, read_index(path))
+        except Damaged as error:
+            first = first or error
+            continue
+        return path, first
+    without = "; no checkpoint before it is sound" if len(steps) > 1 else ""
+    raise Damaged(f"{first}{without}")
 
 
 def resume(

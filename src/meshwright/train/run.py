@@ -98,8 +98,12 @@ def _prepare(
         allowed=allowed,
     )
     if plan.finished:
-        done = checkpoint.steps_of(steps[-1])
+        last, damage = checkpoint.newest_sound(steps)
+        plan = replace(plan, resume=last)
+        done = checkpoint.steps_of(last)
         told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
+        if damage:
+            told = f"{damage}; {last.name} is sound, after {done} of {settings.steps} steps"
     for sentence in filter(None, (told, settings.warning)):
         print(sentence, file=sys.stderr)
     return plan
