@@ -12,7 +12,7 @@ import pytest
 from layouts import cut
 from meshwright import BadInput, Job, Layout, advise, predict
 from meshwright.advice.answer import Advice
-from meshwright.advice.changes import Change, change, singles
+from meshwright.advice.changes import Change, change, singles, value_in_effect
 from meshwright.advice.diff import diff
 from meshwright.advice.spoken import tongue
 from meshwright.describe.framework import framework
@@ -20,6 +20,7 @@ from meshwright.describe.frozen import FrozenDict
 from meshwright.describe.software import Software
 from meshwright.formats.bridge.edit import NONE
 from meshwright.formats.flags import read_flags
+from meshwright.report.advise_card import gain, gain_details, word
 from refusals import refusal
 from shell import Shell
 
@@ -125,6 +126,19 @@ def test_gains_are_more_than_ties(answer: Advice) -> None:
     }
 
 
+def test_each_gain_is_there_in_full(answer: Advice) -> None:
+    """The fields that change, from what the run has to what it would have, and the gain."""
+    lines = gain_details(answer)
+    assert answer.gains
+    for i, each in enumerate(answer.gains, 1):
+        line = next(lines)
+        assert line.startswith(f"{i}. ") and gain(each, 1) in line
+        for path, new in each.change.fields.items():
+            before = value_in_effect(answer.run.job, path)
+            if before != new:
+                assert f"{word(before)} -> {word(new)}" in line
+
+
 def test_what_the_format_cannot_say_is_not_offered(answer: Advice) -> None:
     """Megatron has no zero-bubble schedule; a schedule without a key would only be a wish."""
     schedule = "layout.schedule"
@@ -155,6 +169,11 @@ def test_a_format_that_is_only_read_has_words_of_its_own() -> None:
     stages = replace(job, framework=framework("deepspeed"))
     words = tongue(stages, "transformers").words(change(zero=2)) or {}
     assert words["deepspeed"][1] == "a file with zero_optimization.stage 2"
+    # LLaMA-Factory v1 says how FSDP shards, and names a file of DeepSpeed's
+    factory = "llama-factory-v1"
+    words = tongue(job, factory).words(change(zero=2)) or {}
+    assert words["dist_config.reshard_after_forward"] == (True, False)
+    assert tongue(stages, factory).words(change(zero=2)) is None
     core = Job("llama3-8b", "16xh100-sxm", batch=128).with_(tp=8, zero=1)
     nemo = tongue(core.filled, "nemo").words(change(tp=4)) or {}
     assert nemo["model.tensor_model_parallel_size"] == (8, 4)

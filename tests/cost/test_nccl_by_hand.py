@@ -350,6 +350,27 @@ def test_floors_of_one_switch_are_the_quickest_way() -> None:
     )
 
 
+def test_a_floor_counts_ll128_inside_a_node_alone() -> None:
+    """Where steps by Simple take long nothing in a node is quicker; between nodes it is off."""
+    V, slow = 7e6, replace(NEAR, hop=6e-6)
+    net, off = links(slow), links(replace(slow, ll128=0.0))
+    node, two = (8.0, 1.0), (8.0, 2.0)
+    inside = net.bound.load("all_gather", V, node).seconds
+    assert inside == pytest.approx(launch(1) + ring_ll128(8, V, 1))
+    assert inside < off.bound.load("all_gather", V, node).seconds
+    between = net.bound.load("all_gather", V, two).seconds
+    assert between == off.bound.load("all_gather", V, two).seconds
+
+
+@pytest.mark.parametrize("V", SIZES)
+@pytest.mark.parametrize("g", [2, 5, 8])
+def test_a_node_alone_sends_as_one_of_many(g: int, V: float) -> None:
+    alone, one = links(dims=DIMS[:1]), links()
+    for kind in ("all_reduce", "all_gather"):
+        took = alone.load(kind, V, (float(g),))
+        assert took.seconds == one.load(kind, V, (float(g), 1.0)).seconds
+
+
 def test_ll128_is_for_a_node_of_nvlink() -> None:
     """Off where the transport has no share for it (PCIe), and between nodes."""
     V = 7e6

@@ -137,6 +137,9 @@ def test_the_end_without_grids_is_doubted_by_the_others() -> None:
     assert line.main is line.smooth and line.linear_run and line.closed
     closed = line.linear_run.flops / line.closed.linear_flops
     assert line.doubt == pytest.approx(closed)
+    assert line.wall and line.wall.flops == max(
+        p.flops for p in line.main.points
+    )
     assert line.linear_run.flops / 2.05e28 == pytest.approx(5.4, rel=0.01)
     small = replace(line.curve, points=line.curve.points[:9])
     assert replace(line, curve=small, closed=None).doubt is None

@@ -8,6 +8,7 @@ from meshwright import Job, Layout, predict
 from meshwright.count.model import parameters
 from meshwright.describe.framework import framework
 from meshwright.describe.software import Software
+from meshwright.layout.practice import not_proposed
 from meshwright.step.holding import parameter_bytes
 from meshwright.step.memory import step_copies
 from meshwright.step.zero import States
@@ -85,3 +86,12 @@ def test_an_explanation_says_what_hides_at_its_stage(
     some = job(software=Software(dp_overlap=overlap))
     p = predict(some, Layout(dp=RANKS, zero=zero))
     assert words in " ".join(p.explain("dp_comm").split())
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_a_file_alone_starts_every_stage(zero: int) -> None:
+    """A model that is cut needs more than a file: a program, or autotp_size."""
+    by = framework("deepspeed")
+    assert not not_proposed(by, Layout(dp=RANKS, zero=zero))
+    for more in ({"tp": 2}, {"pp": 2}, {"cp": 2}):
+        assert not_proposed(by, Layout(dp=RANKS // 2, zero=zero, **more))

@@ -14,8 +14,8 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
+from meshwright import Job
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
-from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
 from meshwright.layout.placement import Nearest
@@ -317,3 +317,8 @@ def test_narrow_gradients_are_copied_to_buckets_of_fp32(
     clock = clock_of(job)
     load = weights.bucket_copies(job, layout, some, clock)
     assert load.seconds == pytest.approx(1000 * copied / clock.rates.memory)
+    # ranks that share a context are replicas, too
+    context = weights.bucket_copies(
+        job, replace(layout, dp=1, cp=dp), some, clock
+    )
+    assert context == load
