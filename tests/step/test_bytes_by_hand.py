@@ -421,6 +421,27 @@ def test_a_limit_of_bytes_or_a_risk() -> None:
     assert oom.risk(even, 0.0) < 1e-20 and oom.risk(even, 1e30) == 1.0
 
 
+def test_a_process_holds_what_its_kind_of_device_needs() -> None:
+    """2 GB of context and communicators are a GPU's. A core says what a process has there, and no
+    part of the answer counts both; a paper's set, which counts layers, has nothing beside them.
+    """
+    core = replace(tight().cluster.chip, context_bytes=GB / 4)
+
+    def on_core(job: Job) -> Job:
+        return replace(job, cluster=replace(job.cluster, chip=core))
+
+    gpu = tight(resident="held")
+    job = on_core(gpu)
+    less = 3 * GB - GB / 4
+    assert oom.own_bytes(job) == GB / 4
+    assert oom.own_bytes(gpu) == 3 * GB
+    for size in (oom.needed_bytes, oom.device_bytes):
+        assert size(gpu, GB) - size(job, GB) == pytest.approx(less)
+    assert (oom.limit(job) - oom.limit(gpu)) * 1.125 == pytest.approx(less)
+    assert oom.risk(job, oom.limit(job) * 0.999) == 0.0
+    assert oom.own_bytes(on_core(tight(resident="layers"))) == 3 * GB
+
+
 def test_a_framework_that_needs_all_there_is_runs_out_as_often_as_not() -> (
     None
 ):

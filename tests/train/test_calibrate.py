@@ -79,6 +79,8 @@ def test_it_writes_a_machine_that_predict_takes(
         and table.residual is not None
         and table.sources["*"]["date"]
     )
+    # a process with torch, and no context of a GPU
+    assert 5e7 < machine.chip.context_bytes < 1e9
     assert (
         machine.network.dims[0]
         .collectives["all_gather/cpu"]

@@ -98,6 +98,10 @@ class Chip(Checked):
     """Catalogue name of the network this chip is usually sold with."""
     runtime_bytes: Annotated[Bytes, FROM_0] = 0.0
     """Of its memory, what the chip's runtime keeps from programs (TPUs)."""
+    context_bytes: Annotated[Bytes | None, FROM_0] = None
+    """What a process holds there before it has a model: context, kernels, communicators, and on a
+    CPU the libraries themselves; None = what the framework's profile says of a GPU.
+    """
     framework: Known = ""
     """Catalogue name of the framework that is usual on it; empty: `framework.USUAL`."""
     kernel_law: Known = ""

@@ -23,7 +23,7 @@ from ..describe.slices import axes as torus_axes
 from ..describe.slices import shape_for, slice_network
 from ..errors import BadInput, unknown
 from ..prediction.failures import Failures, loss_to_failures
-from ..step.oom import most_bytes, usable_bytes
+from ..step.oom import most_bytes
 from .laws import LAWS, SPARSE, Law, Values
 from .simulate import Machine
 
@@ -128,9 +128,7 @@ class Scenario(Checked):
             Fabric.from_network(self.joined, how.network),
             whole.overlap,
             peak=self.chip.peak(p.compute),
-            memory=most_bytes(
-                usable_bytes(self.chip, whole.memory), whole.memory
-            ),
+            memory=most_bytes(self.chip, whole.memory),
             precision=p,
         )
 

@@ -30,12 +30,15 @@ from ..describe.network import Dim, Network
 from ..formats import parse_json, read_text, write_whole
 from ..program.cpu import CPU, cpu_seconds
 from ..train.launch import fork_ranks
+from ..train.record import peak_bytes
 from . import engine, kernels, low
 from .kernels import floats
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FLAT = (2**10, 2**14, 2**16, 2**17, 2**18, 2**20, 2**23)
 QUICK_FLAT = (2**10, 2**15, 2**20)
+CONTEXT = "context"
+"""Item of what a process holds before it has a model."""
 SINGLE = ("accumulate", "copy", "optimizer")
 Say = Callable[[str], None]
 
@@ -98,6 +101,19 @@ def items(
                 ranks,
                 partial(measure_engine, w, feature, ranks),
             )
+    if (
+        w.device == "cpu"
+    ):  # of a GPU it would hold the context, which torch does not count
+        yield CONTEXT, max((1, *w.ranks)), measure_context
+
+
+def measure_context(device: torch.device) -> int:
+    """Bytes of memory that a rank has before it has a model: PyTorch itself, and what a first
+    product and a first collective load.
+    """
+    x = torch.ones(8, 8, device=device)
+    dist.all_reduce(x @ x)
+    return peak_bytes(device)
 
 
 def measure_kernel(
@@ -281,7 +297,9 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
         for name, plain_table in value.items()
     }
     base = Cluster(
-        chip(w, tables, from_here),
+        replace(
+            chip(w, tables, from_here), context_bytes=measured.get(CONTEXT)
+        ),
         network(w, measured, from_here),
         max((1, *w.ranks)),
     )

@@ -127,6 +127,7 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
     def context() -> Traced:
         return Recorded(own, name="context")
 
+    chip = p.job.cluster.chip
     outside = "context, kernels and communicators, outside the allocator"
     for name, size, formula, field, record in (
         ("allocator", unusable, share, "holding.allocator_need", cached),
@@ -137,5 +138,7 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
             source = p.job.assumptions.source
             if profile:
                 source = profile.sources[field]["source"]
+            if name == "context" and chip.context_bytes is not None:
+                source = f"{chip.name}: context_bytes"
             whole = name, size, "B", formula, source
             yield Term(*whole, (Term(*whole, expression=(record,)),))

@@ -26,7 +26,7 @@ from ..describe.model import Model
 from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
 from ..errors import BadInput
-from ..step.oom import most_bytes, usable_bytes
+from ..step.oom import most_bytes
 from ..units import parse
 from . import schemes
 from . import thresholds as th
@@ -320,7 +320,7 @@ def _whole_answer(
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=schemes.memory(on, m.chips),
         memory_full_bytes=schemes.memory(on, m.chips, "full"),
-        capacity_bytes=most_bytes(usable_bytes(chip, memory), memory),
+        capacity_bytes=most_bytes(chip, memory),
         notes=(
             *_notes(on, cluster),
             *_crossing(m, [best(every, e) for e in EDITIONS]),

@@ -53,7 +53,16 @@ def needed_bytes(job: Job, allocated: Num) -> Num:
 
 def own_bytes(job: Job) -> float:
     """Bytes of the framework outside the allocator."""
-    return float(job.how.memory.framework_bytes or 0.0)
+    return context_bytes(job.cluster.chip, job.how.memory)
+
+
+def context_bytes(chip: Chip, how: MemoryCount) -> float:
+    """Bytes of a process outside the allocator, under an answered set: the chip's, where it says
+    them and the set counts what software holds.
+    """
+    if chip.context_bytes is not None and how.resident != "layers":
+        return chip.context_bytes
+    return float(how.framework_bytes or 0.0)
 
 
 def usable_bytes(chip: Chip, how: MemoryCount) -> float:
@@ -89,25 +98,21 @@ def risk(job: Job, allocated: Num) -> Num:
 
 def limit(job: Job) -> float:
     """The most bytes of live tensors with which the risk is still accepted."""
-    return most_bytes(
-        usable_bytes(job.cluster.chip, job.how.memory),
-        job.how.memory,
-        job.headroom,
-    )
+    return most_bytes(job.cluster.chip, job.how.memory, job.headroom)
 
 
 def most_bytes(
-    hbm_bytes: float, how: MemoryCount, headroom: float | None = None
+    chip: Chip, how: MemoryCount, headroom: float | None = None
 ) -> float:
     """The most bytes of tensors that fit a chip's memory, under an answered set. headroom: the risk
     that is accepted; None = the set's.
     """
     h = risk_limit(how, headroom)
-    size = hbm_bytes * how.capacity_share
+    size = usable_bytes(chip, how) * how.capacity_share
     need = 1.0 + (how.holding or Holding()).allocator_need
     if how.risk_width:
         size = size * (h / (1.0 - h)) ** how.risk_width
-    return (size - float(how.framework_bytes or 0.0)) / need
+    return (size - context_bytes(chip, how)) / need
 
 
 def risk_limit(how: MemoryCount, headroom: float | None = None) -> float:
