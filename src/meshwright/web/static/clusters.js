@@ -93,21 +93,22 @@ async function show(ctx) {
 
 function sentence(rows) {
   const good = rows.filter((r) => !r.why);
-  if (!good.length) return "On none of these clusters a layout fits.";
+  if (!good.length) return "No layout fits on any of these clusters.";
   const fast = good.reduce((a, b) => (b.step_time_s < a.step_time_s ? b : a));
   const priced = good.filter((r) => valueOf(r.cost_usd));
   const cheap = priced.length
     ? priced.reduce((a, b) => (valueOf(b.cost_usd) < valueOf(a.cost_usd) ? b : a))
     : null;
   const price = cheap && `${cheap.cluster}, ${usd(valueOf(cheap.cost_usd))}`;
-  const least = price ? ` Cheapest of those with a price: ${price}.` : "";
+  const among = priced.length < good.length ? " of those with a price" : "";
+  const least = price ? ` Cheapest${among}: ${price}.` : "";
   return `Fastest: ${fast.cluster}, ${step(fast.step_time_s)} a step.${least}`;
 }
 
 const HEAD = [
   "cluster",
   "step",
-  "9 of 10",
+  "90 %",
   "run",
   "cost",
   "energy",
