@@ -342,7 +342,8 @@ def test_multimodal_files_say_that_only_the_language_model_is_counted():
 @pytest.mark.parametrize(
     ("kind", "outside", "within", "tied", "noted"),
     [
-        ("moss_transcribe_diarize", None, None, True, False),
+        ("moss_transcribe_diarize", None, None, True, True),
+        ("mistral3", None, None, True, True),
         ("moss_transcribe_diarize", None, False, True, True),
         ("moss_transcribe_diarize", False, None, False, False),
         ("aria", None, True, False, True),
@@ -358,7 +359,8 @@ def test_the_class_of_the_whole_decides_the_tie(
     kind, outside, within, tied, noted
 ):
     """As transformers 5.23 builds it: by its own key or its default, by that of the text part, by
-    either, or never; one matrix of the vocabulary more where they are not tied.
+    either, or never; one matrix of the vocabulary more where they are not tied. A tie that neither
+    part says and that the text part's class does not have is noted: published weights may lack it.
     """
     key = "tie_word_embeddings"
     text = {k: v for k, v in SHORT.items() if k != key}

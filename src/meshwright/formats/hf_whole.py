@@ -42,7 +42,9 @@ def tie(
     kind: str, whole: Mapping[str, Any], text: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """The tie that the class of the whole builds, where it is not left to the text part, and a note
-    on a key of the file that says otherwise. A class that is not known asks the whole first.
+    where the file says otherwise, or says nothing and the class of the text part would decide
+    otherwise: so did that of the whole in transformers 4, and checkpoints of its time hold both
+    matrices (Mistral Small 3.1). A class that is not known asks the whole first.
     """
     rule = tie_rules().get(kind)
     made = {TIED: rule} if isinstance(rule, bool) else {}
@@ -55,7 +57,8 @@ def tie(
     own = classes().get(str(text["model_type"]), {"defaults": {}})["defaults"]
     counted = {**own, **text, **made}.get(TIED, False)
     pair = [part.get(TIED) for part in (whole, text)]
-    if all(value in (None, counted) for value in pair):
+    alone = own.get(TIED, counted) if pair == [None, None] else counted
+    if all(value in (None, counted) for value in (*pair, alone)):
         return made, []
     outside, within = ("not given" if v is None else brief(v) for v in pair)
     why = (
@@ -65,6 +68,8 @@ def tie(
     )
     return made, [
         f"{TIED} is {outside} outside and {within} in text_config: counted as {why}"
+        + "; a checkpoint that holds both matrices keeps both"
+        * (counted is True)
     ]
 
 
