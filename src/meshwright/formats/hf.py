@@ -145,6 +145,7 @@ def read_hf(
             *_architecture(c, family),
             *c.unread(shape),
             *missing_sizes(c),
+            *next_token_note(model),
             *([] if own_length else [length_note(longest)]),
         ),
     )
@@ -179,6 +180,15 @@ def length_note(longest: int) -> str:
         f"{CAPPED}how long a text may be ({longest:,} tokens) is not what training uses: sequences"
         f" of {LONGEST:,} are taken; --seq gives another length"
     )
+
+
+def next_token_note(model: Model) -> Iterator[str]:
+    """The note on blocks that the file describes for training and transformers does not train."""
+    if model.mtp_layers:
+        yield (
+            f"{model.mtp_layers} next-token blocks (mtp_layers) are trained too, as by its authors:"
+            " part of the time and memory, not of the parameters; transformers trains none of them"
+        )
 
 
 def at_length(model: Model) -> Model:
