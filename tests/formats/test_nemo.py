@@ -93,3 +93,16 @@ def test_its_log_begins_with_its_configuration() -> None:
     found = dump(text)
     assert found and found.format == "nemo"
     assert found.said.keys["model.num_layers"] == 32
+
+
+def test_weights_kept_in_8_bits_are_gathered_so() -> None:
+    """`fp8_params` of NVIDIA's H100 recipes is Megatron's fp8_param_gather."""
+    eight = "  fp8: true\n  fp8_hybrid: true\n"
+    wide = read(FILE + eight)
+    narrow = read(FILE + eight + "  fp8_params: true\n")
+    assert wide.tables["job"]["precision"] == {
+        "name": "fp8",
+        "gather_bytes": 2.0,
+    }
+    assert narrow.tables["job"]["precision"] == "fp8"
+    assert "fp8_params" not in str(narrow.left)
