@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -369,3 +370,39 @@ def test_stages_of_a_toml_file_go_with_the_pipeline(tmp_path: Path) -> None:
         replace(job, layout=Layout(dp=64, zero=3)), name, PLACE, path
     )
     assert "module_fqns" not in made.text
+
+
+def test_packing_stays_unless_the_exchange_of_keys_forbids_it(
+    tmp_path: Path,
+) -> None:
+    """axolotl pads each document without `sample_packing`: a plan, which counts full sequences,
+    does not take it out; a ring of batches would look across packed documents."""
+    text = (
+        "base_model: NousResearch/Meta-Llama-3.1-8B\nmicro_batch_size: 1\n"
+        "gradient_accumulation_steps: 1\nsequence_len: 8192\nbf16: true\n"
+        "fsdp_version: 2\nsample_packing: true\nattn_implementation: flash_attention_2\n"
+    )
+    told = {"on": "64xh100-sxm", "batch": "64seq"}
+    job = job_of(tmp_path, "base.yaml", text, **told)
+    path = str(tmp_path / "base.yaml")
+
+    def packed(layout: Layout) -> bool:
+        plan = replace(job, layout=layout)
+        made = bridge.write_onto(plan, "axolotl", PLACE, path).text
+        return "sample_packing: true\n" in made
+
+    assert packed(Layout(dp=64, zero=3))
+    assert packed(Layout(cp=2, dp=32, zero=3, cp_exchange="gather"))
+    assert not packed(Layout(cp=2, dp=32, zero=3, cp_exchange="ring"))
+
+
+def test_an_older_word_of_a_layout_stays(tmp_path: Path) -> None:
+    """ROCm's MaxText has minimal_flash, and not the name that it has today."""
+    job = simplest(sayable(Job("llama3-8b", "64xh100-sxm", 256), "maxtext"))
+    layout = replace(job.layout, recompute="minimal_with_context")
+    job = replace(job, layout=layout)
+    text = bridge.write(job, "maxtext", PLACE)[0]
+    older = re.sub("remat_policy: .*", "remat_policy: minimal_flash", text)
+    assert older != text
+    path = put(tmp_path, "base.yaml", older)
+    assert bridge.write_onto(job, "maxtext", PLACE, path).text == older

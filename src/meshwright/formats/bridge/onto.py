@@ -19,7 +19,9 @@ from ...describe.layout import Layout
 from ...describe.read import brief
 from ...describe.software import Software
 from ...errors import BadInput
+from ..formulas import worked_out
 from . import launch, megatron_args, megatron_bridge, shell, torchtitan
+from .cells import plan_names
 from .edit import (
     NONE,
     VALUE,
@@ -178,7 +180,15 @@ def fewest_changes(
             stale.add(key)
     rest = {k: v for k, v in base.items() if k not in stale}
     now = {**rest, **{k: v for k, v in out.items() if differs(base, k, v)}}
-    want, notes = reading.fields(now, but), {*reading.file(now).notes}
+    want = reading.fields(now, but)
+    plan = plan_names(job, reading.format)
+    for key in sorted(stale & {*reading.format.wider}):
+        kept = {**now, key: base[key]}
+        if worked_out(reading.format.wider[key], plan) and (
+            reading.fields(kept, but) == want
+        ):
+            now = kept
+    notes = {*reading.file(now).notes}
     here = reading.fields(base, but)
 
     def right(keys: Keys) -> bool:
@@ -215,9 +225,10 @@ def fewest_changes(
 
 def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
     """A change may be taken back where the keys still say the plan: numbers and layouts are set in
-    any case, words may differ ("adamw_torch" and "adamw").
+    any case, words may differ ("adamw_torch" and "adamw"; "minimal_flash" of an older MaxText,
+    which lacks the word of today).
     """
-    if laid:
+    if laid and not (key in base and key in now):
         idle = base.get(key) is not True and base.get(key) in IDLE
         return key not in now and idle
     if key in base and key in now:

@@ -129,6 +129,9 @@ class Format:
     """Patterns of keys that change neither seconds nor bytes of a step."""
     matters: Mapping[str, str] = EMPTY
     """Pattern of a key that changes them -> what it does, which a job cannot say."""
+    wider: Mapping[str, str] = EMPTY
+    """Key that decides more than the fields it is read for -> formula of a plan under which it
+    stays in a file that has it, where the plan itself does not need it."""
     usual: Mapping[str, Sequence[str]] = EMPTY
     """Key of `matters` -> its values, in lower case, with which the prediction is right."""
     refuses: Mapping[str, str] = EMPTY
