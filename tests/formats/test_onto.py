@@ -25,7 +25,7 @@ from meshwright import BadInput, Job, Layout
 from meshwright.formats import bridge, parse_toml
 from meshwright.formats.bridge import launch, megatron_args, onto, shell
 from meshwright.formats.bridge.edit import edit_yaml
-from meshwright.formats.bridge.tree import parse_yaml
+from meshwright.formats.bridge.tree import parse_yaml, scalar_text
 from refusals import refusal
 from shell import Shell
 
@@ -406,3 +406,15 @@ def test_an_older_word_of_a_layout_stays(tmp_path: Path) -> None:
     assert older != text
     path = put(tmp_path, "base.yaml", older)
     assert bridge.write_onto(job, "maxtext", PLACE, path).text == older
+
+
+@pytest.mark.parametrize("value", [1e-5, -2.5e-7, 1e-8, 3e300, 0.001, 4.0])
+def test_numbers_of_yaml_are_numbers_to_pyyaml(value: float) -> None:
+    """PyYAML takes 1e-05 for a text, and GPT-NeoX and nanotron refuse a text for a float: a number
+    with an exponent is written with a point, in braces too.
+    """
+    assert parse_yaml(f"a: {scalar_text(value)}", "") == {"a": value}
+    made = edit_yaml(
+        '{\n  "b": 1,\n}\n', {"a": ("(none)", value)}, {}, "a.yml"
+    )
+    assert parse_yaml(made, "") == {"a": value, "b": 1}

@@ -40,9 +40,12 @@ def replaced_parts(text: str, cuts: list[Cut]) -> str:
 def refused(where: str, changes: Changes) -> BadInput:
     """What is written in a way that no simple edit reaches."""
     names = ", ".join([*changes][:8])
+    what = (
+        f" so that {names} change{'s' * (len(changes) == 1)} and nothing else"
+    )
     return BadInput(
-        f"{where} cannot be edited in place so that {names} change{'s' * (len(changes) == 1)} and"
-        " nothing else: export without --base, and carry the keys over"
+        f"{where} cannot be edited in place{what * bool(changes)}: export without --base, and carry"
+        " the keys over"
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 from ...errors import BadInput
@@ -141,9 +142,13 @@ def yaml_text(data: Mapping[str, Any], indent: int = 0) -> str:
 
 
 def scalar_text(value: Any) -> str:
-    """A value that is no table, as YAML writes it in one line."""
+    """A value that is no table, as YAML writes it in one line.  To YAML 1.1, which PyYAML reads, a
+    number with an exponent has a point: 1e-05 is a text, which GPT-NeoX and nanotron refuse.
+    """
     if isinstance(value, float) and value.is_integer():
         return f"{value:.1f}"
+    if isinstance(value, float) and isfinite(value):
+        return re.sub(r"^(-?\d+)e", r"\1.0e", repr(value))
     plain = (
         isinstance(value, str)
         and value.replace("_", "").replace("-", "").isalnum()
