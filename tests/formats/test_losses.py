@@ -23,6 +23,7 @@ fsdp_version: 2
 fsdp_config: {reshard_after_forward: true, auto_wrap_policy: TRANSFORMER_BASED_WRAP}
 """
 LIGER = "plugins: [axolotl.integrations.liger.LigerPlugin]\n"
+CUT = "cut_cross_entropy.CutCrossEntropy"
 FUSED = "liger_fused_linear_cross_entropy: true\n"
 
 
@@ -45,6 +46,10 @@ def loss_of(text: str) -> str | None:
         (LIGER + FUSED + "context_parallel_size: 2\n", "liger"),
         (LIGER + FUSED + "torch_compile: true\n", "liger"),
         (FUSED + "context_parallel_size: 2\n", "eager"),
+        (
+            LIGER.replace("liger.Liger", CUT) + "cut_cross_entropy: true\n",
+            "cut",
+        ),
         (LIGER + "liger_rms_norm: true\n", None),
     ],
 )
@@ -79,6 +84,60 @@ INDUCTOR = "dynamo_config: {dynamo_backend: INDUCTOR}\n"
 )
 def test_accelerate(more: str, loss: str) -> None:
     assert loss_of(ACCELERATE + more) == loss
+
+
+TORCHTUNE = """
+tokenizer: {{_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 4096}}
+model: {{_component_: torchtune.models.llama3_2.llama3_2_3b}}
+dataset: {{packed: true}}
+batch_size: 2
+gradient_accumulation_steps: 1
+optimizer: {{_component_: torch.optim.AdamW, lr: 2e-5}}
+optimizer_in_bwd: false
+loss: {{_component_: {}}}
+compile: {}
+enable_activation_checkpointing: {}
+dtype: bf16
+"""
+OWN = "torchtune.modules.loss."
+
+
+@pytest.mark.parametrize(
+    ("loss", "compiled", "name"),
+    [
+        (OWN + "LinearCrossEntropyLoss", False, "linear chunks"),
+        (OWN + "CEWithChunkedOutputLoss", False, "chunks"),
+        (OWN + "LinearCrossEntropyLoss", True, "compiled chunks"),
+        (OWN + "CEWithChunkedOutputLoss", True, "compiled chunks"),
+        ("torch.nn.CrossEntropyLoss", True, "compiled"),
+        ("torch.nn.CrossEntropyLoss", False, None),
+    ],
+)
+def test_torchtune(loss: str, compiled: bool, name: str | None) -> None:
+    said = TORCHTUNE.format(loss, str(compiled).lower(), "true")
+    assert loss_of(said) == name
+    assert not bridge.read_file("a.yaml", said).left
+
+
+def test_torchtune_says_which_loss_it_does_not_count() -> None:
+    other = TORCHTUNE.format("torchtune.rlhf.loss.DPOLoss", "true", "true")
+    assert "loss._component_" in bridge.read_file("a.yaml", other).left
+    chunked = TORCHTUNE.format(OWN + "LinearCrossEntropyLoss", "true", "true")
+    of_4 = chunked.replace("Loss}", "Loss, num_output_chunks: 4}")
+    assert "loss.num_output_chunks" in bridge.read_file("a.yaml", of_4).left
+    cut = bridge.read_file("a.yaml", chunked + "tensor_parallel_dim: 2\n")
+    assert "loss._component_" in cut.left
+
+
+def test_torchtunes_table_with_compiled_chunks(tmp_path: Path) -> None:
+    """Llama 3.2 3B on an A100 without recomputation: 42.9 GiB (pytorch/torchtune@bd2a0fc,
+    README.md, Optimization flags). All gradients are counted beside all activations.
+    """
+    said = TORCHTUNE.format(OWN + "CEWithChunkedOutputLoss", "true", "false")
+    (path := tmp_path / "a.yaml").write_text(said)
+    job = flags.read_flags(str(path), {"on": "1xa100-80"})
+    allocated = predict(job).memory_bytes["allocated"] / 2**30
+    assert allocated == pytest.approx(42.9, rel=0.08)
 
 
 def test_a_cut_layout_keeps_eager_logits(tmp_path: Path) -> None:

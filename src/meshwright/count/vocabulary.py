@@ -126,6 +126,8 @@ def head(microbatch: DeviceMicrobatch) -> list[Op]:
         # the norm before it does
         entry=Entry(gathers=m.traced is not None),
     )
+    if microbatch.profile and losses()[microbatch.profile.loss].again:
+        logits = _made_again(logits)
     sent = () if m.head_width else gather
     final = norm(microbatch, "head/norm", sent)
     if not m.final_norm:
@@ -140,6 +142,19 @@ def head(microbatch: DeviceMicrobatch) -> list[Op]:
         *([bias] if m.head_bias else []),
         _loss(microbatch, V),
     ]
+
+
+def _made_again(logits: Op) -> Op:
+    """The product runs once more in the backward pass, where no logit was kept."""
+    ahead, back = logits.forward._replace(comm=()), logits.backward
+    return logits._replace(
+        backward=back._replace(
+            matrix=back.matrix + ahead.matrix,
+            memory=back.memory + ahead.memory,
+            products=(*ahead.products, *back.products),
+            parts=(ahead, *back.parts) if back.parts else (),
+        )
+    )
 
 
 def _loss(microbatch: DeviceMicrobatch, V: Num) -> Op:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
-from ..num import Num, ceil, log2, minimum, where
+from ..num import Num, ceil, log2, maximum, minimum, where
 from . import shipped
-from .fields import FROM_0, Bytes, Checked, Name, Sources, origins
+from .fields import FROM_0, Bytes, Checked, Name, Range, Sources, origins
 from .frozen import short_repr
 from .read import read
 
@@ -27,19 +27,31 @@ class LossBytes(Checked):
 
     name: Name
     held: Each
-    """At the peak, from the logits to the gradient of the head's input."""
+    """At the peak, from the logits to the gradient of the head's input; of a loss in pieces, for
+    each logit of the piece that is at work."""
     forward: Each
     """Read and written after the product that makes the logits."""
     backward: Each
     """Read and written before the products that take their gradient."""
-    weight_held: Annotated[Bytes, FROM_0] = 0.0
-    """For each element of the head's weight: its gradient, where logits come in pieces (`piece`);
-    0: they do not."""
-    weight_forward: Annotated[Bytes, FROM_0] = 0.0
-    """Read and written in each piece to add that gradient up."""
-    scaled: Annotated[Bytes, FROM_0] = 0.0
+    pieces: Annotated[float, FROM_0] = 1.0
+    """The logits are made, lost and multiplied in so many pieces of their rows; 0: in pieces as
+    large as the head's input (`piece`)."""
+    kept: Each = 0.0
+    """Of all logits, until the backward pass of their piece."""
+    input_held: Each = 0.0
+    """For each element of the head's input, beside the input and its gradient."""
+    weight_held: Each = 0.0
+    """For each element of the head's weight, from the second piece on: what its gradient is added
+    up in."""
+    weight_forward: Each = 0.0
+    """Read and written in each piece to add that gradient up, in the forward pass."""
+    weight_backward: Each = 0.0
+    """The same in the backward pass, in each piece after the first."""
+    scaled: Each = 0.0
     """Read and written in the backward pass for each element of the gradients of the head's weight
     and input, which are there by then."""
+    again: Annotated[float, Range(0, 1)] = 0.0
+    """Products of the head that run again in the backward pass, since no logit was kept."""
     held_tp: Each | None = None
     forward_tp: Each | None = None
     backward_tp: Each | None = None
@@ -57,30 +69,42 @@ class LossBytes(Checked):
         )
         return held, forward, backward
 
-    @property
-    def in_pieces(self) -> bool:
-        """Logits are made, lost and multiplied some rows at a time."""
-        return self.weight_held > 0.0
+    def at_once(self, tokens: Num, rows: Num, width: Num) -> Num:
+        """Tokens whose logits are there at once; tensors are split as evenly as can be."""
+        if not self.pieces:
+            return piece(tokens, rows, width)
+        return tokens if self.pieces == 1.0 else ceil(tokens / self.pieces)
+
+    def gradients(self, tokens: Num, rows: Num, width: Num) -> Num:
+        """Gradients of logits in memory when that of the head's input is made: of a piece; none
+        where the head's products run in the forward pass, or in the kernel of the loss.
+        """
+        if self.again or self.weight_forward:
+            return 0.0
+        return self.at_once(tokens, rows, width) * rows
 
     def whole(
         self, tokens: Num, rows: Num, width: Num, tp: Num
     ) -> tuple[Num, Num, Num]:
-        """(held, forward, backward) bytes of tokens x rows logits of a head that is width wide. In
-        pieces, the logits of one are there, and the gradients of the head's input and weight.
+        """(held, forward, backward) bytes of tokens x rows logits of a head that is width wide.
+
+        Held: a piece at work beside what is kept of all; or, where that is more, the second piece,
+        beside the others and what adds up the weight's gradient.
         """
-        held, forward, backward = (
-            tokens * rows * each for each in self.over(tp)
-        )
-        if not self.in_pieces:
-            return held, forward, backward
-        at_once = piece(tokens, rows, width)
+        held, forward, backward = self.over(tp)
+        at_once = self.at_once(tokens, rows, width)
+        number = ceil(tokens / at_once)
         weight, input_ = rows * width, tokens * width
+        first = rows * at_once * held
+        second = first - rows * at_once * self.kept + weight * self.weight_held
         return (
-            held * (at_once / tokens)
-            + input_ * self.held
-            + weight * self.weight_held,
-            forward + weight * self.weight_forward * ceil(tokens / at_once),
-            backward + (weight + input_) * self.scaled,
+            tokens * rows * self.kept
+            + maximum(first, second)
+            + input_ * self.input_held,
+            tokens * rows * forward + weight * self.weight_forward * number,
+            tokens * rows * backward
+            + weight * self.weight_backward * (number - 1.0)
+            + (weight + input_) * self.scaled,
         )
 
 

@@ -38,7 +38,8 @@ DpOverlap = Annotated[str, OneOf("off", "gradients", "zero3", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
 LOSSES = (
     *("eager", "narrow", "compiled", "passes", "copies", "fused"),
-    *("in place", "kernel", "liger", "xla", "pieces"),
+    *("in place", "kernel", "xla", "pieces"),
+    *("liger", "cut", "linear chunks", "chunks", "compiled chunks"),
 )
 """Implementations of the loss, whose bytes are in catalog/losses.toml (`describe.loss`)."""
 Loss = Annotated[str, OneOf(*LOSSES)]
@@ -109,7 +110,9 @@ class Software(Checked):
     logits (narrow), or compiled; by Megatron's passes over fp32 logits, in place (passes) or with
     one more copy (copies, until 2023), or fused by torch.compile (fused); by one kernel whose
     gradient takes the logits' place, Transformer Engine's (in place) or FlashAttention's (kernel);
-    by XLA (xla); or on some rows at a time (pieces).
+    by XLA (xla); on some rows at a time (pieces), with the head by Liger (liger) or torchtune
+    (linear chunks; chunks: the loss alone; compiled chunks: either, compiled); or with the head in
+    one kernel that keeps no logits (cut).
     """
     logits_gathered: bool | None = None
     """The logits of all tp ranks are gathered on each before the loss."""

@@ -133,7 +133,7 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     act = microbatch.act
     counted = microbatch.model.vocab and microbatch.counting.vocabulary
     lost: Num = 0.0
-    in_pieces = False
+    gradients = number
     if microbatch.profile and microbatch.profile.logits_gathered:
         whole, _, _ = losses()["eager"].over(1)
         copies = where(microbatch.tp > 1, GATHERED, GATHERED - 1.0)
@@ -146,7 +146,8 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
                 microbatch.tokens, rows, m.hidden, microbatch.tp
             )
             lost = lost * (1.0 + m.mtp_layers)
-        in_pieces = loss.in_pieces
+            gradients = loss.gradients(microbatch.tokens, rows, m.hidden)
+            gradients = gradients * (1.0 + m.mtp_layers)
     else:
         lost = number * FP32
     bytes_ = {
@@ -156,9 +157,7 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     if microbatch.model.vocab:
         # then of the logits only their gradient is left, in the numbers of the products
         beside = total_bytes(gathered_over_tp(microbatch, head=True))
-        back = cost.boundary + beside
-        if not in_pieces:
-            back = number * act + back
+        back = gradients * act + cost.boundary + beside
         bytes_["gradient of the head's input"] = maximum(back - lost, 0.0)
     if how.dummy_weight_gradients and microbatch.model.vocab:
         rows = (
