@@ -293,6 +293,7 @@ def test_what_no_proposal_of_the_framework_holds_is_said() -> None:
     assert less.fastest and more.fastest
     assert less.fastest.merit_s < more.fastest.merit_s
     assert less.notes[0].startswith(
-        "no layout like those of published runs fits: megatron-core allows"
+        "no layout like those of published runs fits: a plan for megatron-core"
+        " allows"
     )
     assert not more.notes
