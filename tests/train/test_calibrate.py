@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from meshwright.cli.main import main  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.machine import load_machine  # noqa: E402
 from meshwright.measure import engine, kernels, run  # noqa: E402
+from meshwright.units import KIB  # noqa: E402
 from shell import Shell  # noqa: E402
 
 
@@ -79,8 +81,9 @@ def test_it_writes_a_machine_that_predict_takes(
         and table.residual is not None
         and table.sources["*"]["date"]
     )
-    # a process with torch, and no context of a GPU
-    assert 5e7 < machine.chip.context_bytes < 1e9
+    # a process with torch and no context of a GPU, forked from this one, whose memory it has too
+    here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
+    assert 5e7 < machine.chip.context_bytes < here + 5e8
     assert (
         machine.network.dims[0]
         .collectives["all_gather/cpu"]

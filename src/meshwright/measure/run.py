@@ -108,8 +108,9 @@ def items(
 
 
 def measure_context(device: torch.device) -> int:
-    """Bytes of memory that a rank has before it has a model: PyTorch itself, and what a first
-    product and a first collective load.
+    """Bytes of memory that a rank has before it has a model: PyTorch itself, what a first product
+    and a first collective load, and what the process holds that the rank was forked from, as in a
+    run.
     """
     x = torch.ones(8, 8, device=device)
     dist.all_reduce(x @ x)
