@@ -41,10 +41,6 @@ class RepeatedGroup(NamedTuple):
     actions: slice
     """Its own, in the same arrangement."""
 
-    @property
-    def size(self) -> int:
-        return int(self.actions.stop - self.actions.start)
-
 
 @dataclass(frozen=True, eq=False)
 class ReplayProgram:
