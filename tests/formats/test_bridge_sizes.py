@@ -75,6 +75,12 @@ def test_a_file_says_what_it_was_made_of_and_what_it_lacks(to: str) -> None:
     assert told.startswith("# ") and "dp 8" in told
     assert told.endswith("from plan?.toml")  # a name cannot end the comment
     assert any(line.startswith("# not in the plan: ") for line in head)
+    # Megatron stops where it looks for a number of steps that nobody said
+    length = "# not in the plan: how long to train (plan with --tokens)"
+    text = bridge.write(job, to, place)[0]
+    assert length in text.splitlines()
+    timed = bridge.write(replace(job, tokens=1e12), to, place)[0]
+    assert length not in timed
 
 
 @pytest.mark.parametrize("to", ["megatron", "torchtitan", "megatron-bridge"])

@@ -360,6 +360,8 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     out, script = keys_of(format, job)
     told = [f"your script says: {word}" for word in script]
     yours = [f"not in the plan: {format.yours}"] if format.yours else []
+    if not job.tokens:
+        yours.append("not in the plan: how long to train (plan with --tokens)")
     notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)
     return tool_named(to).render(out, job, replace(at, notes=notes)), script
 
