@@ -8,10 +8,8 @@ Deterministic: one number after the other is made larger or smaller as long as t
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +19,8 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.transport import Transport, transport
 from meshwright_studies import shipped
+from published_rows import published, rows_of
 
-PUBLISHED = Path(__file__).parents[1] / "published"
 KINDS = {
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
@@ -57,15 +55,8 @@ class Rows(NamedTuple):
         return found
 
 
-def _lines(text: str) -> Iterable[dict[str, str]]:
-    return csv.DictReader(
-        line for line in text.splitlines() if not line.startswith("#")
-    )
-
-
 def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
-    text = shipped.shipped_text("runs/perlmutter.csv")
     rows = [
         (
             KINDS[r["collective"]],
@@ -75,14 +66,13 @@ def perlmutter() -> Rows:
             float(r["time_mean_s"]),
             "a100-40",
         )
-        for r in _lines(text)
+        for r in rows_of(shipped.shipped_text("runs/perlmutter.csv"))
     ]
     return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 def tables() -> Rows:
     """A sample of measured tables of seven chips."""
-    text = (PUBLISHED / "nccl_tables.csv").read_text("utf-8")
     rows = [
         (
             r["collective"],
@@ -92,7 +82,7 @@ def tables() -> Rows:
             float(r["seconds"]),
             r["chip"],
         )
-        for r in _lines(text)
+        for r in published("nccl_tables")
     ]
     return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
 
@@ -101,9 +91,8 @@ def releases(processes: int = 8) -> dict[str, Rows]:
     """All-reduce of 8 A100 in a node by run, as nccl-tests ran it with so many processes: NCCL of
     2021, 2022 and 2023.
     """
-    text = (PUBLISHED / "nccl_releases.csv").read_text("utf-8")
     runs: dict[str, list[tuple[str, float, float, float, float, str]]] = {}
-    for r in _lines(text):
+    for r in published("nccl_releases"):
         if int(r["processes"]) == processes:
             runs.setdefault(r["run"], []).append(
                 (

@@ -4,13 +4,11 @@ bound.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from statistics import median
 
 import numpy as np
 import pytest
-from nccl_fit import PUBLISHED
 
 from meshwright import Job, Layout, catalog, predict
 from meshwright.cost.dispatch_kernels import has_dispatch_kernel, once_a_node
@@ -21,6 +19,7 @@ from meshwright.count.model import count_microbatch
 from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
+from published_rows import published
 
 H100 = Fabric.from_network(catalog.network("dgx-h100"), NetworkTime("nccl"))
 
@@ -38,14 +37,7 @@ def test_measured_kernels(nodes: int, way: str, error: float) -> None:
     """DeepEP on nodes of 8 H100. On 8 nodes the same table has the FP8 dispatch as slow as 16 bits:
     not judged.
     """
-    text = (PUBLISHED / "deepep.csv").read_text("utf-8")
-    rows = [
-        r
-        for r in csv.DictReader(
-            line for line in text.splitlines() if line[0] != "#"
-        )
-        if r["nodes"] == str(nodes)
-    ]
+    rows = [r for r in published("deepep") if r["nodes"] == str(nodes)]
     wide = 1.0 if way == "dispatch" else 2.0
     errors = []
     for r in rows:
@@ -67,11 +59,8 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
     """One NVLink domain of 8 B200 and of 8 to 36 GB200: the ranks of an NVL72 are as near as those
     of a node.
     """
-    text = (PUBLISHED / "hybridep.csv").read_text("utf-8")
     errors = []
-    for r in csv.DictReader(
-        line for line in text.splitlines() if line[0] != "#"
-    ):
+    for r in published("hybridep"):
         n, k, width = int(r["ranks"]), 8, 4096 * 7168 * 2.0
         received = width * n * (1 - (1 - 1 / n) ** k)
         net = Fabric.from_network(

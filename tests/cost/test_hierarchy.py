@@ -2,7 +2,6 @@
 do.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,22 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import (
-    Job,
-    Layout,
     assumptions,
     chip,
-    predict,
 )
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.hierarchy import (
     MemoryLevels,
     levels,
     product_time,
-    tiles,
 )
 from meshwright.count.blocks import Numbers, matmul
 from meshwright.count.work import Product
-from meshwright.describe.assumptions import ChipTime
 from refusals import refusal
 
 EPOCH = assumptions("epoch-2024").chip
@@ -122,19 +116,6 @@ def test_bounds(out: int, inner: int, tokens: int, gradient: bool) -> None:
     assert seconds >= moved / machine.hbm * (1 - 1e-9)
 
 
-def test_tiles_cover_the_matrix() -> None:
-    for out, inner, capacity in (
-        (4096.0, 1024.0, 65536.0),
-        (100.0, 100000.0, 5e4),
-        (7.0, 9.0, 1e6),
-    ):
-        rows, columns = tiles(out, inner, capacity, 2.0)
-        assert rows * columns == pytest.approx(
-            math.ceil(out * inner * 2 / capacity)
-        )
-        assert 2 * (out / rows) * (inner / columns) <= capacity * (1 + 1e-9)
-
-
 def test_any_model_can_be_timed_with_it() -> None:
     """The same products, whoever counts them: an op of a transformer layer costs what its two
     passes' products cost.
@@ -157,27 +138,6 @@ def test_any_model_can_be_timed_with_it() -> None:
     assert backward == pytest.approx(
         sum(product_time(of("epoch-h100"), p) for p in both)
     )
-
-
-def test_a_transformer_under_the_set() -> None:
-    layout = Layout(tp=8, dp=8, microbatch=1)
-    job = Job(
-        "llama3-8b",
-        "64xepoch-h100",
-        64,
-        layout=layout,
-        assumptions="epoch-2024",
-    )
-    job = replace(job, precision=replace(job.precision, compute="fp16"))
-    shown = predict(job)
-    peak = replace(
-        job,
-        assumptions=replace(
-            job.assumptions, chip=ChipTime("peak", launch_s=0.0)
-        ),
-    )
-    assert shown.step_time_s > predict(peak).step_time_s
-    assert 0 < shown.mfu < 0.7
 
 
 def test_a_chip_without_the_data_says_so() -> None:

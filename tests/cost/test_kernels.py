@@ -4,12 +4,9 @@ for every shape.
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,24 +22,14 @@ from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import all_kernels, as_written, kernels
 from meshwright.layout.placement import placed
 from meshwright.step.microbatch import model_cost
-
-TABLES = Path(__file__).parents[1] / "published" / "kernels"
-Row = dict[str, str]
-
-
-@cache
-def rows(name: str) -> tuple[Row, ...]:
-    lines = (TABLES / f"{name}.csv").read_text("utf-8").splitlines()
-    return tuple(
-        csv.DictReader(line for line in lines if not line.startswith("#"))
-    )
+from published_rows import Row, published
 
 
 def grouped_by(
     name: str, *keys: str
 ) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows(name):
+    for row in published(f"kernels/{name}"):
         found[tuple(row[key] for key in keys)].append(row)
     yield from found.items()
 
@@ -75,12 +62,32 @@ def error(
     )
 
 
+def product(
+    tokens: float,
+    inner: float,
+    outer: float,
+    gradient: float = 2.0,
+    copies: float = 1.0,
+) -> Op:
+    """Of numbers of 16 bits; gradient: bytes of one of a weight."""
+    return blocks.matmul(
+        "x",
+        tokens,
+        inner,
+        outer,
+        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=gradient),
+        matrix=blocks.Matrix(copies=copies),
+    )
+
+
+def took(work: Pass, r: shapes.ShapeRates) -> float:
+    """Seconds of arithmetic and of the bytes that show."""
+    return sum(map(float, shapes.kernel_seconds(work, r)))
+
+
 def gemm(row: Row, r: shapes.ShapeRates) -> float:
     m, n, k = (float(row[name]) for name in "mnk")
-    op = blocks.matmul(
-        "x", m, k, n, numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0)
-    )
-    return sum(map(float, shapes.kernel_seconds(op.forward, r)))
+    return took(product(m, k, n).forward, r)
 
 
 GEMM = {
@@ -208,46 +215,35 @@ def test_attention_is_as_measured(case: Case) -> None:
         q, v = (row.get(x) or row["head_dim"] for x in ("qk_width", "v_width"))
         op = core(row, q, v)
         work = op.backward if way == "backward" else op.forward
-        law = sum(map(float, shapes.kernel_seconds(work, r)))
-        return law, float(row["seconds"])
+        return took(work, r), float(row["seconds"])
 
     assert error("attention", seconds, found) < limit
     if kernel == "cudnn" and len(of) == 1:
         pairs = map(seconds, found)
-        assert all(abs(np.log(law / took)) < 0.23 for law, took in pairs)
+        assert all(abs(np.log(law / real)) < 0.23 for law, real in pairs)
 
 
 CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}
 GROUPED = dict(grouped_by("grouped", "chip", "kind"))
 
 
+def measured(row: Row) -> float:
+    """Seconds of the products of all groups."""
+    m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
+    rate = float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"])
+    return 2 * m * n * k * groups / rate
+
+
 def looped(row: Row, r: shapes.ShapeRates) -> float:
     """ln(law / measured) of one pass of a product, or of those of experts."""
     m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
-    op = blocks.matmul(
-        "x",
-        m * groups,
-        k,
-        n,
-        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
-        matrix=blocks.Matrix(copies=groups),
-    )
+    op = product(m * groups, k, n, 4.0, groups)
     d_input, d_weight = op.backward.parts
     work = {
         "grouped-bwd_grad_act": d_input,
         "grouped-bwd_grad_w": d_weight,
     }.get(row["kind"], op.forward)
-    measured = (
-        2
-        * m
-        * n
-        * k
-        * groups
-        / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
-    )
-    return float(
-        np.log(sum(map(float, shapes.kernel_seconds(work, r))) / measured)
-    )
+    return float(np.log(took(work, r) / measured(row)))
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -272,22 +268,13 @@ def adds(row: Row, r: shapes.ShapeRates, sums: float) -> float:
     written.
     """
     m, n, k = (float(row[name]) for name in ("m", "n", "k"))
-    product = Product(
+    summed = Product(
         m, n, k, weight_gradient=True, backward=True, sums=sums * m * n
     )
     work = Pass(
-        2 * m * n * k, memory=2 * k * (m + n) + 8 * m * n, products=(product,)
+        2 * m * n * k, memory=2 * k * (m + n) + 8 * m * n, products=(summed,)
     )
-    measured = (
-        2
-        * m
-        * n
-        * k
-        / (float(row["peak_tflops"]) * 1e12 * float(row["share_of_peak"]))
-    )
-    return float(
-        np.log(sum(map(float, shapes.kernel_seconds(work, r))) / measured)
-    )
+    return float(np.log(took(work, r) / measured(row)))
 
 
 def test_sums_in_fp32_hide_less_than_what_a_product_reads() -> None:
@@ -344,39 +331,6 @@ def test_a_table_is_its_rows(
     ]
 
 
-@pytest.mark.parametrize(
-    ("graphs", "left"), [("off", 1.0), ("parts", 0.5), ("full", 0.02)]
-)
-def test_graphs_launch_for_the_host(graphs: str, left: float) -> None:
-    how = ChipTime("by-shape", Stack(host_s=1e-3, cuda_graphs=graphs))
-    assert host.host_seconds(how, "layer", False) == pytest.approx(
-        (left * 1e-3, left * 2e-3)
-    )
-    # 2 ms of experts; router and its preparation are in graphs of parts
-    eager = {"off": 1.0, "parts": 0.75, "full": 0.02}[graphs]
-    assert host.host_seconds(how, "layer", True)[0] == pytest.approx(
-        left * 1e-3 + eager * 2e-3
-    )
-    assert host.host_seconds(how, "layer", True, dispatched=True)[
-        0
-    ] == pytest.approx(left * 1e-3 + eager * 1e-3)
-    assert host.host_seconds(how, "embedding", False)[0] == pytest.approx(
-        left * 0.3e-3
-    )
-    three = host.host_seconds(how, "layer", False, (3.0, 0.0))
-    assert three == pytest.approx((left * 1.06e-3, left * 2e-3))
-    steps = replace(how, stack=replace(how.stack, step_s=4e-3))
-    assert host.every_step(steps, 10.0) == pytest.approx(
-        left * (4e-3 + 10 * 0.25e-3)
-    )
-    assert host.host_seconds(
-        replace(how, stack=Stack(cuda_graphs=graphs)),
-        "layer",
-        True,
-        (3.0, 3.0),
-    ) == (0.0, 0.0)
-
-
 def test_products_of_a_backward_pass_sum_in_full_precision() -> None:
     """Hopper's FP8 products take 1.15 times as long where software asks for it, which Transformer
     Engine and torchao do backward; others and 16 bits sum alike in both passes."""
@@ -391,8 +345,7 @@ def ratio_of_passes(chip: str, precision: str) -> float:
     """Arithmetic of the backward pass of a square product over that of its forward pass."""
     r = rates(chip, precision)
     n = 2.0**15
-    numbers = blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=2.0)
-    op = blocks.matmul("x", n, n, n, numbers)
+    op = product(n, n, n)
     forward, backward = (
         shapes.kernel_seconds(work, r)[0] - calls * r.of.launch_s
         for work, calls in ((op.forward, 1), (op.backward, 2))
@@ -404,13 +357,7 @@ def test_an_engine_counts_its_own_casts() -> None:
     """Transformer Engine, one scale a tensor: read 2 B for the largest value, read 2 B again, write
     1 B twice; others: the chip's table.
     """
-    op = blocks.matmul(
-        "x",
-        8192.0,
-        4096.0,
-        4096.0,
-        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0, gradient=4.0),
-    )
+    op = product(8192.0, 4096.0, 4096.0, 4.0)
     every = frameworks()
     seconds = {}
     for name in ("megatron-core", "torchtitan"):
@@ -421,7 +368,7 @@ def test_an_engine_counts_its_own_casts() -> None:
             "bf16",
             ChipTime("by-shape", stack),
         )
-        seconds[name] = sum(map(float, shapes.kernel_seconds(op.forward, r)))
+        seconds[name] = took(op.forward, r)
         assert r.quantise == (
             2 + 2 + 1 + 1
             if name == "megatron-core"
@@ -441,33 +388,14 @@ def test_an_engine_counts_its_own_casts() -> None:
 )
 def test_fp8_is_faster_only_where_products_are_large(recipe: str) -> None:
     """Quantising moves bytes: a wide product gains, a narrow one loses."""
-    wide = blocks.matmul(
-        "x",
-        8192.0,
-        16384.0,
-        16384.0,
-        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
-    ).forward
-    narrow = blocks.matmul(
-        "x",
-        8192.0,
-        1024.0,
-        128.0,
-        numbers=blocks.Numbers(one=0.0, act=2.0, wgt=2.0),
-    ).forward
-
-    def seconds(work: Pass, precision: str) -> float:
-        return sum(
-            map(
-                float,
-                shapes.kernel_seconds(
-                    work, rates("h100-sxm", precision, float8=recipe)
-                ),
-            )
-        )
-
-    assert seconds(wide, "fp8") < seconds(wide, "bf16")
-    assert seconds(narrow, "fp8") > seconds(narrow, "bf16")
+    fp8, bf16 = (
+        rates("h100-sxm", precision, float8=recipe)
+        for precision in ("fp8", "bf16")
+    )
+    wide = product(8192.0, 16384.0, 16384.0).forward
+    narrow = product(8192.0, 1024.0, 128.0).forward
+    assert took(wide, fp8) < took(wide, bf16)
+    assert took(narrow, fp8) > took(narrow, bf16)
 
 
 @pytest.mark.parametrize("name", sorted(all_kernels()))

@@ -4,7 +4,6 @@ machines and tables.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from functools import cache
 from statistics import median
@@ -17,6 +16,7 @@ from meshwright import network
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.transport import transport
+from published_rows import Row, published
 
 HOW = NetworkTime("nccl")
 NODES = (2, 8, 32, 128, 256)
@@ -147,13 +147,11 @@ def machine(name: str) -> Fabric:
     return Fabric.from_network(network(name), HOW)
 
 
-def published(which: str) -> list[dict[str, str]]:
-    text = (fit.PUBLISHED / "nccl_published.csv").read_text("utf-8")
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    return [row for row in csv.DictReader(lines) if row["set"] == which]
+def of_set(which: str) -> list[Row]:
+    return [row for row in published("nccl_published") if row["set"] == which]
 
 
-def seconds(row: dict[str, str]) -> tuple[float, float]:
+def seconds(row: Row) -> tuple[float, float]:
     """(predicted, measured)."""
     g, nodes, size = (
         float(row["gpus"]),
@@ -171,12 +169,12 @@ def seconds(row: dict[str, str]) -> tuple[float, float]:
 
 @pytest.mark.parametrize(
     "row",
-    published("plateau"),
+    of_set("plateau"),
     ids=lambda r: (
         f"{r['network']}-{r['collective']}-{r['gpus']}x{r['nodes']}{r['switch']}"
     ),
 )
-def test_large_messages_of_other_machines(row: dict[str, str]) -> None:
+def test_large_messages_of_other_machines(row: Row) -> None:
     predicted, measured = seconds(row)
     assert predicted == pytest.approx(measured, rel=0.10)
 
@@ -191,7 +189,7 @@ def test_curves_of_reduction_in_the_switch(name: str) -> None:
     """
     curve = [
         (float(row["bytes"]), *seconds(row))
-        for row in published("curve")
+        for row in of_set("curve")
         if row["network"] == name
     ]
     _, predicted, measured = min(curve)

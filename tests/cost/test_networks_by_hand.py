@@ -113,6 +113,11 @@ def test_rings_and_trees(group: tuple[int, int]) -> None:
     ring, best = 2 * one.seconds, links("best").load("all_reduce", V, at)
     assert best.seconds == pytest.approx(min(ring, climb + 2 * max(both)))
     assert best.latency == pytest.approx(min(2 * hops, climb))
+    # all messages start at once; each rank's own card carries what leaves the node
+    found = net.load("all_to_all", V, at)
+    wait = A1 if n_ > 1 else A0
+    near, far = V * (g - 1) / n / W0, V * g * (n_ - 1) / n / W1
+    assert found[:2] == pytest.approx((wait + near + far, wait))
     for kind in ("all_gather", "all_reduce", "broadcast", "all_to_all"):
         assert net.load(kind, 0.0, at)[:2] == (0.0, 0.0)
         assert net.load(kind, V, (1.0, 1.0))[:2] == (0.0, 0.0)
@@ -257,6 +262,7 @@ def test_a_hop_between_stages() -> None:
 def test_ranks_drawn_and_the_farther_of_two() -> None:
     """Of 2 nodes of 4: oneself 1/8, in the node 3/8, beyond 1/2."""
     assert hop.any_rank((4.0, 2.0)) == (1 / 8, 3 / 8, 1 / 2)
+    assert hop.any_rank((4, 2, 8)) == (1 / 64, 3 / 64, 4 / 64, 56 / 64)
     assert hop.farthest((4.0, 2.0)) == (0.0, 0.0, 1.0)
     assert hop.farthest((4.0, 1.0)) == (0.0, 1.0, 0.0)
     assert hop.farthest((1.0, 1.0)) == (1.0, 0.0, 0.0)

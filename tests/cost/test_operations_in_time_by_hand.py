@@ -273,12 +273,18 @@ def test_what_the_host_adds() -> None:
         head=0.75,
         parts=0.5,
         full=0.02,
+        collective_s=0.125,
+        update=0.1,
     )
 
-    def seconds(part: str, experts: bool, graphs: str = "off", s: float = 8.0):
-        stack = Stack(host_s=s, cuda_graphs=graphs)
-        how = ChipTime("by-shape", stack=stack, host=of)
-        return host.host_seconds(how, part, experts)
+    def how(graphs: str = "off", s: float = 8.0) -> ChipTime:
+        stack = Stack(host_s=s, step_s=4.0, cuda_graphs=graphs)
+        return ChipTime("by-shape", stack=stack, host=of)
+
+    def seconds(
+        part: str, experts: bool, graphs: str = "off", **more: Any
+    ) -> tuple[float, float]:
+        return host.host_seconds(how(graphs), part, experts, **more)
 
     assert seconds("layer", False) == (8.0, 16.0)
     assert seconds("layer", True) == (11.0, 22.0)
@@ -286,7 +292,18 @@ def test_what_the_host_adds() -> None:
     assert seconds("head", False) == (6.0, 12.0)
     assert seconds("layer", True, "parts") == (6.25, 12.5)
     assert seconds("layer", False, "full") == pytest.approx((0.16, 0.32))
-    assert seconds("layer", True, s=0.0) == (0.0, 0.0)
+    assert seconds("layer", True, "parts", dispatched=True)[0] == 5.125
+    # three collectives ahead and one back
+    assert seconds("layer", False, collectives=(3.0, 1.0)) == (8.375, 16.125)
+    assert seconds("layer", False, "parts", collectives=(3.0, 0.0)) == (
+        4.1875,
+        8.0,
+    )
+    none = host.host_seconds(how(s=0.0), "layer", True, (3.0, 3.0))
+    assert none == (0.0, 0.0)
+    # what a step does once, and the launches of ten layers' updates
+    assert host.every_step(how(), 10.0) == 4.0 + 10 * 0.1 * 8.0
+    assert host.every_step(how("full"), 10.0) == pytest.approx(0.02 * 12.0)
     assert host.host_excess(3.0, 4.0) == pytest.approx((81 + 256) ** 0.25 - 3)
     assert host.host_excess(0.0, 4.0) == 0.0 == host.host_excess(3.0, 0.0)
     # each kernel waits for its launch: one after the other

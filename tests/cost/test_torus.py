@@ -248,20 +248,6 @@ def test_levels_of_a_hierarchy():
     assert all_to_all(V / 32, levels) == pytest.approx(V * 3 / 16 / 400e9)
 
 
-def test_arrays_give_what_numbers_give():
-    sizes, volumes = (
-        np.array([1.0, 2.0, 7.0, 16.0]),
-        np.array([0.0, 10.0, 1e9, 1e12]),
-    )
-    at = torus.axis(dim(16), sizes)
-    for f in (gather, all_reduce, all_to_all):
-        each = [
-            f(v, ((torus.axis(dim(16), n),),))
-            for v, n in zip(volumes, sizes, strict=True)
-        ]
-        assert np.allclose(f(volumes, ((at,),)), each, rtol=1e-14)
-
-
 def test_a_group_may_lie_on_its_own_parts_of_the_axes():
     """Every second chip of y, and all of z: the parts are named by their dimension; x is idle."""
     network = Network("t", (dim(4), dim(8, name="y"), dim(4, name="z")))

@@ -19,8 +19,6 @@ from meshwright.describe.model import Model
 from meshwright.describe.software import LOSSES, Software
 from meshwright.layout.placement import placed
 
-X = 1000.0
-
 
 @pytest.mark.parametrize(
     ("framework", "software", "tp", "forward", "backward"),

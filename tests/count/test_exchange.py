@@ -8,8 +8,6 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, predict
-from meshwright.count.model import layer
-from meshwright.describe.layers import Kind
 from meshwright.exchange import EXCHANGES, RankHeads
 from meshwright.layout.rules import broken
 from refusals import refusal
@@ -26,32 +24,6 @@ def test_each_rank_scores_as_many_pairs(name: str) -> None:
 
 
 JOB = Job("llama3-8b", "64xh100-sxm", 8, seq=65536)
-
-
-@pytest.mark.parametrize("name", EXCHANGES)
-def test_a_layer_computes_the_same(name: str) -> None:
-    one, other = (
-        layer(JOB, Layout(tp=2, cp=4, dp=8, cp_exchange=x), Kind(None, False))
-        for x in ("gather", name)
-    )
-    for a, b in zip(one, other, strict=True):
-        assert (
-            a.forward.matrix == b.forward.matrix
-            and a.backward.matrix == b.backward.matrix
-        )
-
-
-def test_a_ring_takes_as_many_hops_as_there_are_other_ranks() -> None:
-    """cp - 1 sends of a block each: on one link, all of the vector but a rank's own part."""
-    from meshwright.step import clock_of
-
-    fabric = clock_of(JOB).fabric
-    volume, group = 8e8, (4.0, 1.0)
-    hop = fabric.load("send", volume / 4, group)
-    assert fabric.load("ring", volume, group).seconds == pytest.approx(
-        3 * hop.seconds
-    )
-    assert fabric.load("ring", volume, (1.0, 1.0)).seconds == 0
 
 
 def test_heads_that_cannot_be_cut_are_refused_by_name() -> None:

@@ -7,13 +7,8 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, catalog, predict
-from meshwright.count.megatron import megatron_layer
-from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.model import operations, parameters
-from meshwright.count.work import Op
-from meshwright.describe.layers import Kind, kinds
-from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
-from meshwright.describe.model import MLA, Model
+from meshwright.describe.mixers import Convolution, Linear, StateSpace
+from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import demand_legal
 from refusals import refusal
@@ -39,127 +34,13 @@ MODELS = {
             norm="whole",
         ),
     ),
-    "mamba2": replace(
-        PLAIN,
-        pattern=("ssm+none",),
-        ssm=StateSpace(128, 16, heads=8, groups=4, chunk=32),
-    ),
     "mamba": replace(
         PLAIN,
         pattern=("ssm+none",),
         ssm=StateSpace(128, 16, "mamba", dt_rank=4),
     ),
     "conv": replace(PLAIN, pattern=("conv+none",), conv=Convolution(3)),
-    "sparse": replace(
-        PLAIN,
-        pattern=("sparse+none",),
-        mla=MLA(24, 16, 8, 16, q_lora_rank=40),
-        sparse=Indexer(2, 8, 16),
-    ),
 }
-NORM = D
-WEIGHTS = {
-    # q, k of 4 x 16, v and gate of 8 x 32, decay and strength a head; taps; norm; out
-    "delta": D * (2 * 64 + 2 * 256 + 2 * 8)
-    + 4 * (2 * 64 + 256)
-    + 16
-    + 32
-    + 256 * D,
-    "lightning": D * 4 * 64 + 64 + 64 * D,
-    # x and its gate, B and C of 4 groups, a step a head; taps and bias; A, D, dt; norm; out
-    "mamba2": D * (2 * 128 + 2 * 64 + 8)
-    + 5 * (128 + 128)
-    + 3 * 8
-    + 128
-    + 128 * D,
-    "mamba": D * 256
-    + 5 * 128
-    + 128 * (4 + 32)
-    + 4 * 128
-    + 128
-    + 128 * 17
-    + 128 * D,
-    "conv": D * 3 * D + 3 * D + D * D,
-    "sparse": (D * 40 + 40 + 40 * 4 * 24)
-    + (D * 32 + 24 + 24 * 4 * 32)
-    + 4 * 16 * D
-    + (40 * 16 + D * 8 + 16 + D * 2),
-}
-SCAN = {
-    # chunks of 64 and 8 heads: 2 C^2 (2 k + v) + 6 C k v
-    "delta": 2 * 8 * (2 * 64**2 * (2 * 16 + 32) + 6 * 64 * 16 * 32),
-    "lightning": 2 * 4 * (2 * 64**2 * 32 + 4 * 64 * 16 * 16),
-    # 4 chunks of 32: scores of 4 groups, 8 heads of 16 channels
-    "mamba2": 4
-    * (2 * 32**2 * 16 * 4 + 8 * (2 * 32**2 * 16 + 4 * 32 * 16 * 16)),
-    "mamba": 0,
-    "sparse": 2 * T * T * 2 * (8 + 1),
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_parameters_by_hand(name: str) -> None:
-    assert parameters(MODELS[name]) == WEIGHTS[name] + NORM
-
-
-@pytest.mark.parametrize("name", SCAN)
-def test_products_of_a_scan_by_hand(name: str) -> None:
-    """They grow with T, but the indexer's scores with its square."""
-
-    def scan(tokens: int) -> float:
-        ops = operations(MODELS[name], tokens)
-        return sum(op.forward.matrix for op, _ in ops if op.kind == "scan")
-
-    assert scan(T) == SCAN[name]
-    assert scan(2 * T) == SCAN[name] * (4 if name == "sparse" else 2)
-
-
-def ops(name: str, **degrees: int) -> list[Op]:
-    job = Job(MODELS[name], "8xh100-sxm", 8)
-    layout = placed(Layout(**{"dp": 1, **degrees}), job.cluster.sizes)
-    return megatron_layer(
-        DeviceMicrobatch.from_layout(job, layout), kinds(job.model)[0]
-    )
-
-
-@pytest.mark.parametrize("name", ["delta", "mamba2"])
-def test_tp_and_cp_share_the_work(name: str) -> None:
-    """tp 2 x cp 2 does a quarter of every product and of the scan; cp hands over whole sequences of
-    some heads, there and back.
-    """
-    whole, part = ops(name), ops(name, tp=2, cp=2, sequence_parallel=True)
-    for a, b in zip(whole, part, strict=True):
-        assert b.forward.matrix == pytest.approx(a.forward.matrix / 4), a.name
-        assert b.backward.matrix == pytest.approx(a.backward.matrix / 4), (
-            a.name
-        )
-    kinds_ = [m.kind for op in part for m in op.forward.comm if m.axis == "cp"]
-    assert kinds_ == ["all_to_all", "all_to_all"]
-
-
-def test_sparse_attention_reads_the_chosen_keys_only() -> None:
-    """With fused kernels the core's work is that of a window of top_k keys."""
-    model = replace(MODELS["sparse"], seq=1024)
-    job = Job(model, "8xh100-sxm", 8)
-    at = placed(Layout(dp=1), job.cluster.sizes)
-    core = {
-        op.name: op
-        for op in megatron_layer(
-            DeviceMicrobatch.from_layout(job, at),
-            Kind(None, False, "sparse", False),
-        )
-    }
-    near = {
-        op.name: op
-        for op in megatron_layer(
-            DeviceMicrobatch.from_layout(job, at),
-            Kind(16, False, "full", False),
-        )
-    }
-    assert (
-        core["attention/core"].forward.matrix
-        == near["attention/core"].forward.matrix
-    )
 
 
 @pytest.mark.parametrize(

@@ -95,22 +95,12 @@ class Plane:
 
     def cut(self, whole: np.ndarray, rows: str, columns: str) -> np.ndarray:
         """[m, f, ...]: the part of each device, cut along the sides that are named."""
-        side = {"m": 0, "f": 1, "": None}
         sizes = {"m": self.m, "f": self.f, "": 1}
-        parts = [
-            [
-                np.array_split(
-                    np.array_split(whole, sizes[rows])[
-                        at[side[rows]] if rows else 0
-                    ],
-                    sizes[columns],
-                    1,
-                )[at[side[columns]] if columns else 0]
-                for at in ((i, j) for j in range(self.f))
-            ]
-            for i in range(self.m)
-        ]
-        return np.array(parts)
+        r, c = sizes[rows], sizes[columns]
+        parts = whole.reshape(r, len(whole) // r, c, -1).swapaxes(1, 2)
+        if columns == "m":
+            parts = parts.swapaxes(0, 1)
+        return np.broadcast_to(parts, (self.m, self.f, *parts.shape[2:]))
 
 
 @pytest.mark.parametrize(("m", "f"), [(1, 1), (2, 2), (4, 2), (1, 3), (2, 1)])

@@ -1224,6 +1224,9 @@ def test_parameters_and_flops_of_a_model() -> None:
     for share in (1.0, 0.25):
         found = model.executed_flops(LLAMA, T, count, "unfused", "full", share)
         assert found == pytest.approx(T * (flops + share * again))
+    # the scores and their sum of values, forward
+    core = model.executed_flops(LLAMA, T, count, "unfused", "core_attn")
+    assert core == pytest.approx(T * (flops + 2 * 4 * T * D))
 
 
 def test_the_optimizer_reads_and_writes_its_state() -> None:
@@ -1279,19 +1282,6 @@ def test_what_stays_when_parts_run_again() -> None:
         recompute.saved_bytes_of(ops, [never, inner, never], 7.0)
         == 1001 + 20 + 1300
     )
-
-
-def test_every_second_product_runs_again() -> None:
-    """torchtitan's "op": of five matrices (queries, keys and values side by side), the second and
-    the fourth."""
-    layer = [op for op in of_layer(GPT) if op.kind == "matmul"]
-    names = [op.name for op in layer]
-    redone = recompute.recomputed_ops(layer, "op")
-    assert names == ["attention/qkv", "attention/out", "ffn/up", "ffn/down"]
-    # q k v | out | up | down are the products 0 1 2 | 3 | 4 | 5
-    assert [one.share for one in redone] == [1 / 3, 1.0, 0.0, 1.0]
-    none = recompute.recomputed_ops(layer, "none")
-    assert {one.share for one in none} == {0.0}
 
 
 def test_the_head_of_bert_is_not_quantised() -> None:
