@@ -143,7 +143,7 @@ def test_what_is_added_is_predicted_and_planned_with(extended: Path) -> None:
 JUDGES = (
     "tests/schedule/test_schedules.py",
     "tests/catalog/test_catalog.py",
-    "tests/cost/test_loads.py",
+    "tests/cost/test_collective_laws.py",
 )
 """The tests that go over all chips and networks, algorithms, schedules."""
 
