@@ -11,8 +11,7 @@ from layouts import cut
 from meshwright import Job, Layout, plan, predict
 from meshwright.layout.rules import broken
 from meshwright.layout.sequence import length
-from meshwright.search import Space, brute, search
-from plain_loop import seconds_of
+from meshwright.search import Space
 
 JOB = Job("gpt2", "16xh100-sxm", 16, seq=1000)
 
@@ -76,30 +75,6 @@ def test_papers_demand_that_a_sequence_divides() -> None:
     at = replace(JOB, assumptions="lbl-2024")
     assert broken(at, cut("cp16"))
     assert not broken(JOB, cut("cp16"))
-
-
-@pytest.mark.parametrize("relaxed", [False, True])
-def test_padded_sequences_are_searched(relaxed: bool) -> None:
-    """Every layout found costs what a prediction of it says, and the bounds lose none."""
-    space = Space(
-        cp=(3, 16),
-        zero=(1, 3),
-        recompute="none",
-        microbatch=(1, 2),
-        pp=1,
-        relaxed=relaxed,
-    )
-    job = replace(JOB, seq=5000)
-    every = brute(job, space, 50)
-    assert search(job, space, 50).rows == every.rows
-    layouts = every.layouts
-    assert layouts and all(length(job, x) > job.T for x in layouts)
-    for row, layout in zip(every.rows, layouts, strict=True):
-        p = predict(job, layout)
-        assert p.step_time_s == pytest.approx(seconds_of(job, row), rel=1e-9)
-        assert p.memory_bytes["allocated"] == pytest.approx(
-            row.bytes, rel=1e-9
-        )
 
 
 def test_ten_million_tokens_are_nearly_as_quick_as_the_next_power_of_two() -> (

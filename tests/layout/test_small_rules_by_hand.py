@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from by_hand import CHIP, MODEL
-from meshwright import assumptions
 from meshwright.catalog import model as catalogue
 from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import Job
@@ -77,28 +75,6 @@ def test_weights_wait_in_host_memory_where_all_states_do(
     """Sharded, and updated there: by ZeRO 3, with all of the optimizer."""
     layout = Layout(dp=40, zero=zero, offload=away)
     assert bool(rules.AWAY.holds(JOB, layout)) is fits
-
-
-@pytest.mark.parametrize(
-    ("fields", "fits"),
-    [
-        ({"cp": 3}, False), ({"cp": 3, "microbatch": 3}, True), ({"tp": 7, "cp": 5}, True),
-        ({"tp": 7, "cp": 5, "sequence_parallel": True}, False),
-        ({"tp": 4, "cp": 5, "sequence_parallel": True}, True),
-        ({"tp": 7, "cp": 5, "sequence_parallel": True, "scheme": "summa"}, True),
-        ({"tp": 3, "sequence_parallel": True}, False), ({"tp": 3}, True),
-    ],
-)  # fmt: skip
-def test_tokens_of_a_microbatch_are_cut_evenly(
-    fields: dict[str, Any], fits: bool
-) -> None:
-    """160 a sequence: over cp, and over tp where norms are cut and matrices are not a grid. A paper
-    asks that they are; a framework pads what cp cuts.
-    """
-    at = Layout(**{"sequence_parallel": False, **fields})
-    paper = replace(JOB, assumptions=assumptions("lbl-2024"))
-    assert bool(rules.SEQUENCE.holds(paper, at)) is fits
-    assert bool(rules.SEQUENCE.holds(JOB, at)) is (fits or "cp" in fields)
 
 
 @pytest.mark.parametrize("field", ["embedding_width", "token_types", "head_width"])  # fmt: skip

@@ -87,17 +87,6 @@ def test_the_bubble_in_a_run_is_what_a_second_step_adds(name: str) -> None:
             assert abs(error) <= 1e-9, (p, m, v, mix, error)
 
 
-def test_fewer_microbatches_than_the_published_law_asks_for() -> None:
-    """p 8, m 8: max(0, (p-1)(f + i - 2w)) would give 27, 24 and 27.2; two steps less one take
-    longer.
-    """
-    steps = [
-        8 * (2 + w) + get("zb-h2").bubble(8, 8, 1, 1.0, 1.0, w, barrier=False)
-        for w in (0.5, 1.0, 1.4)
-    ]
-    assert steps == pytest.approx([30.5, 31.0, 34.2])
-
-
 @pytest.mark.parametrize("name", ORDERED)
 def test_more_work_is_never_faster(name: str) -> None:
     """Of a step in a run: longer passes, or one more round of microbatches; nor is a step by

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,20 +15,16 @@ from hypothesis import strategies as st
 from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.prediction.replay import replay
-from meshwright.schedule import SCHEDULES, get
+from meshwright.schedule import get
 from meshwright.schedule.board import order_for
-from meshwright.schedule.longest import costs_of, longest
-from meshwright.schedule.order import in_flight_rank
 from meshwright.schedule.timeline import timeline_of_order
 from meshwright.schedule.types import Costs, Order
-from run_of_steps import step_in_run_s
 
 FOUND = json.loads(
     (
         Path(__file__).parents[1] / "published/zero_bubble_orders.json"
     ).read_text()
 )["cases"]
-COSTED = [name for name, schedule in SCHEDULES.items() if schedule.costed]
 
 
 def place(rank: int, chunk: int) -> int:
@@ -120,43 +114,6 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
     order = order_for(Costs(passes, (0.0,) * (len(passes) - 1)), 9, 16.0)
     check(order, 9, 16.0)
     timeline_of_order(order, place, passes)
-
-
-@pytest.mark.parametrize("name", COSTED)
-def test_what_a_rank_holds_is_what_was_said_at_most(name: str) -> None:
-    """In its own order for any costs."""
-    rng = random.Random(name)
-    schedule = get(name)
-    for _ in range(30):
-        p, m = rng.randint(2, 6), rng.randint(1, 20)
-        passes = [tuple(rng.uniform(0.2, 2.0) for _ in range(3)) for _ in range(p)]  # fmt: skip
-        send = rng.choice((0.0, 0.1, 1.0))
-        order = schedule.timed(Costs(tuple(passes), (send,) * (p - 1))).order(
-            p, m, 1
-        )
-        most = schedule.in_flight(p, m, 1)
-        assert max(in_flight_rank(order, r) for r in range(p)) <= most
-
-
-def test_rows_of_a_table_have_orders_of_their_own() -> None:
-    """Two layouts with other costs are two orders; each row takes what it takes by itself."""
-    schedule = get("zb-1p")
-    rows = np.array([[(1.0, 1.0, 1.0)] * 4, [(1.0, 3.0, 0.5)] * 4])
-    sends = np.array([[0.0, 0.0, 0.0], [0.7, 0.1, 0.7]])
-    orders = [
-        schedule.timed(costs_of(*at)).order(4, 9, 1)
-        for at in zip(rows, sends, strict=True)
-    ]
-    assert orders[0] != orders[1]
-    for barrier in (True, False):
-        found = longest(schedule, 4, 9, 1, rows, sends, barrier)
-        alone = [
-            step_in_run_s(
-                order, place, [*map(tuple, row)], send.tolist(), barrier
-            )
-            for order, row, send in zip(orders, rows, sends, strict=True)
-        ]
-        assert found == pytest.approx(alone, rel=1e-12)
 
 
 def test_one_microbatch_by_hand() -> None:

@@ -157,31 +157,6 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     assert often["far"] >= 2 and often["near"] >= 4
 
 
-@pytest.mark.parametrize("barrier", [True, False])
-@pytest.mark.parametrize("v", [2, 3])
-def test_fewer_microbatches_than_ranks_in_chunks(
-    v: int, barrier: bool
-) -> None:
-    """The bubble is the replay's; one microbatch goes down and up all stages, and the first one's
-    weight gradient follows."""
-    kind, rng = get("interleaved-zb"), np.random.default_rng(5)
-    for p in (2, 3, 5):
-        for m in range(1, p):
-            f, i, w = rng.uniform(0.5, 2.0, (3, 8))
-            stage = np.stack([f, i, w], 1)[:, None] / v
-            seconds = np.repeat(stage, p * v, 1)
-            took = longest(
-                kind, p, m, v, seconds, np.zeros((8, p * v - 1)), barrier
-            )
-            law = m * (f + i + w) + kind.bubble(p, m, v, f, i, w, barrier)
-            assert law == pytest.approx(took, rel=1e-9)
-            if m == 1:
-                short = w <= i  # done while I is on its way through the others
-                way = p * (f + i) + w / v
-                assert law[short] == pytest.approx(way[short])
-                assert np.all(law >= way * (1 - 1e-9))
-
-
 @pytest.mark.parametrize("m", range(60, 65))
 def test_a_loop_over_several_ranks_passes_several_microbatches(m: int) -> None:
     """1F1B whose sends wait: each fourth microbatch comes later by one time, not each. All that is
@@ -200,14 +175,6 @@ def test_a_loop_over_several_ranks_passes_several_microbatches(m: int) -> None:
     long = longest_path(kind, 5, m + 4 * 10**6, 1, passes, sends)
     more = longest_path(kind, 5, m + 4, 1, passes, sends).seconds - exact
     assert long.seconds == pytest.approx(exact + more * 10**6, rel=1e-9)
-
-
-def test_many_microbatches_are_as_many_rounds_more() -> None:
-    """(m + p - 1)(F + B) of equal stages, for numbers that no order is replayed in full for."""
-    seconds = np.array([[[1.0, 2.0, 0.0]] * 3])
-    for m in (50, 301, 1000):
-        found = longest(get("1f1b"), 3, m, 1, seconds, np.zeros((1, 2)))
-        assert found == pytest.approx((m + 2) * 3.0)
 
 
 @pytest.mark.parametrize(

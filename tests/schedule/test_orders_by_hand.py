@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from meshwright.schedule import SCHEDULES, get
-from meshwright.schedule.controllable import half, v_min
 
 PUBLISHED = Path(__file__).parents[1] / "published/schedule_orders.json"
 WRITTEN = {
@@ -79,28 +77,6 @@ def test_every_order_stands_somewhere_word_by_word(name: str) -> None:
     published = json.loads(PUBLISHED.read_text("utf-8"))["orders"]
     written = {case.split()[0] for case in (*WRITTEN, *published)}
     assert name in written or SCHEDULES[name].costed
-
-
-@pytest.mark.parametrize("p", [2, 3, 4, 6, 9])
-def test_building_blocks(p: int) -> None:
-    """A microbatch goes down and up the V and, backwards, down and up again; two passes of a rank
-    never meet in one of the six slots that are repeated, and three places are left for W."""
-    for block, down in ((half, 2), (v_min, 1)):
-        slots = np.array([block(p, r) for r in range(p)])
-        assert slots[0, 0] == 0
-        # hops of the way down, of the way up, of I down and of I up
-        assert np.all(np.diff(slots[:, 0]) == down)
-        assert np.all(np.diff(slots[:, 1]) == -1)
-        assert np.all(np.diff(slots[:, 2]) == down)
-        assert np.all(np.diff(slots[:, 3]) == -1)
-        # the turns, at both ends
-        assert slots[-1, 1] == slots[-1, 0] + 1
-        assert slots[0, 2] > slots[0, 1]
-        assert slots[-1, 3] == slots[-1, 2] + down
-        for row in slots % 6:
-            assert len({*row.tolist()}) == 4
-        late = {half: 3 * (p % 2 == 0), v_min: 2 * (p % 3 == 0)}[block]
-        assert slots[0, 2] == slots[0, 1] + 1 + late
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 2), (3, 4), (4, 2)])

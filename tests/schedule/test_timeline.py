@@ -59,23 +59,6 @@ def test_two_ranks_two_microbatches_by_hand() -> None:
     ]
 
 
-def test_the_turn_of_a_v_needs_no_send() -> None:
-    order = [
-        [
-            Action("F", 0, 0),
-            Action("F", 1, 0),
-            Action("B", 1, 0),
-            Action("B", 0, 0),
-        ]
-    ]
-    assert (
-        timeline_of_order(
-            order, get("zbv").placement(1, 2), [(1, 1, 1)] * 2, send_s=100
-        ).makespan_s
-        == 6
-    )
-
-
 def test_an_empty_order_takes_no_time() -> None:
     result = timeline_of_order([[], []], lambda rank, chunk: rank, [])
     assert (result.makespan_s, result.bubble_fraction, result.in_flight) == (
@@ -201,17 +184,5 @@ def test_two_steps_of_two_ranks_by_hand() -> None:
     later: two steps end at 19. With one they end at 20.
     """
     order, place = get("zb-h2").order(2, 3, 1), get("zb-h2").placement(2, 1)
-    words = [
-        " ".join(f"{kind}{k}" for kind, _, k in actions) for actions in order
-    ]
-    assert words == [
-        "F0 F1 F2 I0 W0 I1 W1 I2 W2",
-        "F0 I0 F1 I1 F2 I2 W0 W1 W2",
-    ]
-    one = timeline_of_order(order, place, [(1, 1, 1)] * 2)
-    assert one.end_s == [
-        [1, 2, 3, 4, 5, 6, 7, 8, 9],
-        [2, 3, 4, 5, 6, 7, 8, 9, 10],
-    ]
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2) == 9
     assert step_in_run_s(order, place, [(1, 1, 1)] * 2, barrier=True) == 10
