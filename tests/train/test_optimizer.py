@@ -13,7 +13,8 @@ from jobs import GPT, LLAMA, PLAIN_EXPERTS, SEQ, SETTINGS, job, share, tokens  #
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.train import checkpoint  # noqa: E402
+from meshwright.errors import BadInput  # noqa: E402
+from meshwright.train import checkpoint, registry  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
@@ -93,6 +94,74 @@ def test_making_state_changes_no_weight_and_no_later_step() -> None:
             layer.weight.grad = torch.full((5, 3), 0.1 * step)
             each.step()
     assert torch.equal(layers[0].weight, layers[1].weight)
+
+
+class Signs(torch.optim.Optimizer):
+    """Lion without momentum of its own; its step takes no closure."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                mean = self.state[p].setdefault("mean", torch.zeros_like(p))
+                p.add_(mean.lerp_(p.grad, 0.5).sign(), alpha=-group["lr"])
+
+
+class Counting(Signs):
+    """It counts its steps where no checkpoint looks."""
+
+    def step(self) -> None:
+        super().step()
+        for group in self.param_groups:
+            group["count"] = group.get("count", 0) + 1
+
+
+@pytest.mark.parametrize("made", [Signs, torch.optim.NAdam])
+def test_an_optimizer_of_ones_own_goes_on(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit by bit, under ZeRO too; NAdam keeps a product of its rates for each weight."""
+    monkeypatch.setattr(registry, "part", lambda *names: made)
+    settings = replace(SETTINGS, own_optimizer="mine:it", lr=0.01)
+    wanted = job(LLAMA, Layout(dp=2, zero=1, microbatch=4))
+
+    def work(device: torch.device) -> None:
+        whole = Trainer(wanted, settings, device)
+        for step in range(2):
+            whole.step(step, *share(whole, tokens(step)))
+        path = checkpoint.save(whole, tmp_path, 2, keep=1)
+        other = Trainer(wanted, settings, device, fresh=False)
+        checkpoint.load(other, path)
+        for step in (2, 3):
+            one, two = (
+                each.step(step, *share(each, tokens(step)))
+                for each in (whole, other)
+            )
+            assert one == two
+
+    fork_ranks(work, 2, timeout_s=120)
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (Counting, "keeps count of group 0"),
+        (torch.optim.Adafactor, "keeps row_var"),
+    ],
+)
+def test_what_no_checkpoint_keeps_is_refused(
+    made: Any, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "part", lambda *names: made)
+    settings = replace(SETTINGS, own_optimizer="mine:it")
+    layer = torch.nn.Linear(3, 5)
+    own = optimizer([layer], settings, torch.device("cpu"))
+    layer(torch.ones(1, 3)).sum().backward()
+    with pytest.raises(BadInput, match=says):
+        own.step()
 
 
 @pytest.mark.parametrize(

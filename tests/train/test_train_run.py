@@ -96,13 +96,15 @@ def test_a_weight_that_differs_between_ranks_ends_the_run(
             local(next(iter(trainer.parameters().values()))).data[0] += 1
 
     monkeypatch.setattr(Trainer, "optimizer_step", other)
-    job = small(check_every=2, save_every=1)
+    job = small(check_every=2, save_every=1, steps=2, record=2)
     said = shell("train", job, "--zero 0", ends=3).err
     assert (
         "after step 2, ranks 0 and 1 hold different values of embedding.weight"
         in said
     )
     assert not Path("run/step-00000002").exists()
+    recorded = Path("run/record/rank-0001.jsonl").read_text("utf-8")
+    assert len(recorded.splitlines()) == 3, "its step too"
 
 
 def test_a_loss_that_is_no_number_is_null(

@@ -39,7 +39,7 @@ from ..errors import BadInput, MeshwrightError
 from .initial import local, parameters_of_stages
 from .loop import Trainer
 from .model import Decoder
-from .optimizer import count
+from .optimizer import count, kept
 from .storage import (
     Damaged,
     Reader,
@@ -88,8 +88,7 @@ def state_of(trainer: Trainer, stage: Decoder) -> dict[str, Tensor]:
         tensors[f"weights/{name}"] = p.detach()
         tensors |= {
             f"{kind}/{name}": x
-            for kind, x in trainer.state(p).items()
-            if isinstance(x, Tensor) and x.shape == p.shape
+            for kind, x in kept(p, trainer.state(p)).items()
         }
     return tensors | {
         f"{FAVOUR}/layers.{number}": mixture.favour_E

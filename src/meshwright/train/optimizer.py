@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import _init_optim_state
 from torch.distributed.tensor import DTensor
 
 from ..describe.training import Settings
@@ -59,6 +58,7 @@ def optimizer(
         own: torch.optim.Optimizer = registry.part(
             "own_optimizer", s.own_optimizer
         )(params=list(groups.values()), lr=s.lr)
+        demand_kept(own)
         return own
     fused = device.type == "cuda" or None
     betas = s.beta1, s.beta2
@@ -71,16 +71,71 @@ def ready(optimizer: torch.optim.Optimizer) -> None:
     """Let PyTorch make the state of every parameter, as zeros, unless the optimizer has run.
 
     A step over gradients of zero, at a learning rate of zero, changes no weight. What device and
-    dtype a state has (that of `step` depends on `fused`) is then never ours to know. PyTorch makes
-    that step only where no gradient is, so those that were there are given up.
+    dtype a state has (that of `step` depends on `fused`) is then never ours to know. Gradients that
+    were there are given up. PyTorch's `_init_optim_state` does the same, but calls
+    `step(closure=None)`, which an optimizer of one's own need not take.
     """
     if optimizer.state:
         return
-    optimizer.zero_grad()
-    _init_optim_state(optimizer)
+    rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
+        group["lr"] = 0.0 * group["lr"]
+        for p in group["params"]:
+            p.grad = torch.zeros_like(p)
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
         for p in group["params"]:
             count(optimizer.state[p], 0)
+
+
+def kept(p: Tensor, state: Mapping[str, Any]) -> dict[str, Tensor]:
+    """What a checkpoint keeps of the state of a parameter: what is of each of its elements, and
+    single numbers, but for the count of steps.
+    """
+    return {
+        name: x
+        for name, x in state.items()
+        if isinstance(x, Tensor)
+        and (x.shape == p.shape or (name != "step" and not x.shape))
+    }
+
+
+def demand_kept(optimizer: torch.optim.Optimizer) -> None:
+    """After the first step of an optimizer of the user's: BadInput if it holds what no checkpoint
+    keeps, for whoever resumed from one would train otherwise without a word.
+    """
+    before = constants(optimizer)
+
+    def look(optimizer: torch.optim.Optimizer, *given: Any) -> None:
+        once.remove()
+        now = constants(optimizer)
+        lost = [name for name in now if before.get(name) != now[name]]
+        for p, state in optimizer.state.items():
+            fine = {"step", *kept(p, state)}
+            lost += [
+                name
+                for name, x in state.items()
+                if x is not None and name not in fine
+            ]
+        if lost:
+            raise BadInput(
+                f"train.own_optimizer keeps {lost[0]}, which no checkpoint does: numbers of each"
+                " element of a weight, or one tensor without dims for a weight, are kept"
+            )
+
+    once = optimizer.register_step_post_hook(look)
+
+
+def constants(optimizer: torch.optim.Optimizer) -> dict[str, str]:
+    """Settings of the groups, which a step leaves as they are, in words."""
+    return {
+        f"{name} of group {i}": repr(value)
+        for i, group in enumerate(optimizer.param_groups)
+        for name, value in group.items()
+        if name not in ("params", "lr")
+    }
 
 
 def count(state: dict[str, Any], steps: int) -> None:

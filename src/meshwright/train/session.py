@@ -157,6 +157,7 @@ class Session:
             now - max(launch.began, self.last_result_s),
             now,
         )
+        self.recording.flush()  # also of a step after which something fails
         if due(launch.done, s.check_every):
             check_replicas(self.trainer.stages, launch.done)
         asked = spent["stop"] > 0
