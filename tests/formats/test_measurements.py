@@ -230,6 +230,36 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
     ] == [("all_reduce", 2, 2)] * 3 + [("all_gather", 1, 4)] * 3
 
 
+def test_groups_of_a_split_are_groups(tmp_path: Path) -> None:
+    """NCCL_TESTS_SPLIT: ranks are numbered over all groups (util.cu, writeDeviceReport)."""
+    file = tmp_path / "all_reduce_perf.txt"
+    lines = HEAD.splitlines()
+    for rank, group in enumerate((0, 1, 0, 1)):
+        lines[3 + rank] = lines[3 + rank].replace(
+            "Group  0", f"Group  {group}"
+        )
+    file.write_text("\n".join([*lines, ROWS]))
+    found = nccl_tests.load_samples(file)
+    assert {(s.nodes, s.per_node) for s in found} == {(2, 1)}
+    lines[4] = lines[4].replace("Group  1", "Group  0")
+    file.write_text("\n".join([*lines, ROWS]))
+    with refusal("different numbers of ranks \\(1, 1, 2\\)"):
+        nccl_tests.load_samples(file)
+
+
+def test_collectives_that_are_not_modelled_are_left_out(
+    tmp_path: Path,
+) -> None:
+    """They are none of the collective before them."""
+    file = tmp_path / "log.txt"
+    names = ("gather", "all_reduce", "scatter", "hypercube", "alltoallv")
+    file.write_text(
+        "".join(f"+ ./{name}_perf -g 1\n{HEAD}{ROWS}\n" for name in names)
+    )
+    found = nccl_tests.load_samples(file)
+    assert [s.kind for s in found] == ["all_reduce"] * 3
+
+
 def test_times_that_fall_with_size_have_a_rate_of_null(
     tmp_path: Path, shell: Shell
 ) -> None:
@@ -346,6 +376,11 @@ def test_operators_count_without_those_inside(tmp_path: Path) -> None:
         "elementwise": 7,
     }
     assert found["gemm"].calls == 2
+    two = [*CPU, event("ProfilerStep#2", 1000, 500, "user_annotation")]
+    assert kineto.classes(two).notes == (
+        *found.notes,
+        "seconds and calls are those of 2 steps",
+    )
 
 
 def test_on_a_gpu_its_kernels_count() -> None:
@@ -389,6 +424,8 @@ NAMES = {
         "void ck_tile::kentry<256, 1, ck_tile::GemmKernel<>>",
         "aten::convolution_backward",
         "void splitKreduce_kernel<32, 16>",
+        "void fbgemm_gpu::f8f8bf16_gemm<float>",
+        "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3",
     ],
     "attention": [
         "_ZN7ck_tile6kentryILi256ELi2ENS_13FmhaFwdKernelI",

@@ -77,7 +77,7 @@ COMPUTE = (
     ),
     (
         "gemm",
-        r"gemm|gemv|cutlass|xmma|cublas|nvjet|wgmma|Cijk_|(hip|roc)blas|tensile|split_?k_?reduce|matmul|fused_moe"
+        r"(?<!fb)gemm|^bmm_|gemv|cutlass|xmma|cublas|nvjet|wgmma|Cijk_|(hip|roc)blas|tensile|split_?k_?reduce|matmul|fused_moe"
         r"|tensorop|(scaled|grouped)_mm|triton_(tem_\w*)?b?mm|::_?(mm|addmm|bmm|linear|linear_backward|baddbmm|mv|dot)$"
         r"|conv(?!er[st])|scudnn|winograd|fprop|[dw]grad",
     ),
@@ -91,6 +91,8 @@ CLASSES = tuple(
 COLLECTIVES = tuple(name for name, _ in COMMUNICATION)
 UNSAID = ("send", "broadcast", "communication")
 """Classes of kernels that also carry out other collectives."""
+STEP = "ProfilerStep#"
+"""Around each step that the profiler's schedule counts."""
 NESTED = 8
 """Annotations that are looked at before an event: they nest (c10d::, record_param_comms, nccl:)."""
 OVERLAP = 1.001
@@ -212,6 +214,9 @@ def classes(rows: Iterable[dict[str, Any]]) -> Classes:
                 f"in a wall time of {show(busy, 's')}"
             ),
         )
+    steps = {e["name"] for e in every if e["name"].startswith(STEP)}
+    if len(steps) > 1:
+        made.notes += (f"seconds and calls are those of {len(steps)} steps",)
     return made
 
 

@@ -40,16 +40,24 @@ KINDS = {
     "sendrecv": "send",
     "send": "send",
 }
-RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\b.*?\son\s+(\S+)\s")
+RANK = re.compile(
+    r"#\s+Rank\s+(\d{1,9})\b(?:\s+Group\s+(\d{1,9}))?.*?\son\s+(\S+)\s"
+)
 NAME = re.compile(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|sendrecv|reduce)_perf",
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?allv?|broadcast|sendrecv|reduce|gather"
+    r"|scatter|hypercube)_perf",
     re.IGNORECASE,
 )
+"""The programs of nccl-tests; rows of those that are not in KINDS are left out."""
 TITLES = re.compile(r"#\s*(?:size|bytes)\s+(?:count|N)\s+type\s+(.*algbw.*)")
 """The line that names the columns; what follows `type` differs by version."""
 ROW = re.compile(r"[^#]*?(?<![\w.])(\d+)\s+(\d+)\s+([A-Za-z]\w*)\s+(\S.*)")
 """Anything of a launcher, then size, count, type, and the rest."""
 COLUMNS = ("collective", "nodes", "gpus_per_node", "size_bytes", "time_mean_s")
+
+
+Hosts = dict[tuple[int, int], str]
+"""(group, rank) -> host."""
 
 
 class Sample(NamedTuple):
@@ -95,11 +103,12 @@ def load_samples(path: str | Path, kind: str = "") -> list[Sample]:
 
 
 def of_name(text: str, name: str = "") -> str:
-    """The collective that the program's name in the text, or else the name of the file, says; "" if
-    neither does.
+    """The collective that the program's name in the text, or else the name of the file, says (one
+    that we do not model in NVIDIA's word); "" if neither does.
     """
     match = NAME.search(text) or NAME.search(name)
-    return KINDS[match[1].lower().replace("_", "")] if match else ""
+    said = match[1].lower().replace("_", "") if match else ""
+    return KINDS.get(said, said)
 
 
 def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
@@ -108,19 +117,21 @@ def of_text(text: str, kind: str, where: str) -> Iterator[Sample]:
 
     kind: the collective of lines that stand before any program's name.
     """
-    ranks: dict[int, str] = {}
+    ranks: Hosts = {}
     titles: list[str] = []
     for line in text.splitlines():
         if rank := RANK.search(line):
             if titles:  # the list of another run begins
                 ranks, titles = {}, []
-            ranks[int(rank[1])] = rank[2]
+            ranks[int(rank[2] or 0), int(rank[1])] = rank[3]
         elif head := TITLES.search(line):
             titles = head[1].split()
         elif row := ROW.match(line):
             cells = row[4].split()
             if titles and len(cells) < titles.index("algbw"):
                 continue  # no line of the table: something that a program said between
+            if kind and kind not in KINDS.values():
+                continue
             if titles or sum(all_numbers([cell]) for cell in cells) >= 3:
                 yield from sample(
                     float(row[1]),
@@ -139,7 +150,7 @@ def sample(
     size: float,
     cells: list[str],
     titles: list[str],
-    ranks: dict[int, str],
+    ranks: Hosts,
     kind: str,
     line: str,
     where: str,
@@ -165,21 +176,33 @@ def sample(
             f"{where} has no column time, but {' '.join(titles)[:80]}: measure without -C, "
             "which reports the time of the launch on the CPU"
         )
-    nodes = Counter(ranks.values())
-    if len(set(nodes.values())) > 1:
-        raise BadInput(
-            f"{where}: its nodes have different numbers of ranks"
-            f" ({', '.join(map(str, nodes.values()))[:80]})"
-        )
+    nodes, per_node = shape(ranks, where)
     times = list(seconds_of_line(size, cells, titles, line))
-    if times and possible(size, seconds := sum(times) / len(times)):
-        yield Sample(
-            kind,
-            len(nodes),
-            len(ranks) // len(nodes),
-            bytes=size,
-            seconds=seconds,
+    if (
+        nodes * per_node > 1
+        and times
+        and possible(size, seconds := sum(times) / len(times))
+    ):
+        yield Sample(kind, nodes, per_node, bytes=size, seconds=seconds)
+
+
+def shape(ranks: Hosts, where: str) -> tuple[int, int]:
+    """(nodes, ranks of a node) of each of the groups that carry out a collective at the same time
+    (NCCL_TESTS_SPLIT), whose mean time a line says; BadInput if they are not alike.
+    """
+    groups: dict[int, Counter[str]] = defaultdict(Counter)
+    for (group, _), host in ranks.items():
+        groups[group][host] += 1
+    counts = {tuple(sorted(nodes.values())) for nodes in groups.values()}
+    [first, *others] = counts
+    if others or len(set(first)) > 1:
+        different = ", ".join(
+            str(n) for count in sorted(counts) for n in count
         )
+        raise BadInput(
+            f"{where}: its nodes have different numbers of ranks ({different[:80]})"
+        )
+    return len(first), first[0]
 
 
 def seconds_of_line(
