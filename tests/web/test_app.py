@@ -765,6 +765,8 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
         ({"h100": 0}, "'h100' must cost more than 0 and at most 1,000,000"),
         # which made infinite dollars of a run
         ({"h100": 1e308}, "at most 1,000,000 USD/h, not 1e+308"),
+        # which no float holds
+        ({"h100": 10**400}, "prices.h100 must be a finite number"),
     ],
 )
 def test_a_price_of_no_chip_compared_is_refused(

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
+from sys import float_info
 from typing import Any
 
 from .._version import __version__
@@ -192,8 +193,8 @@ def _check(name: str, value: object, schema: Mapping[str, Any]) -> None:
         raise BadInput(
             f"{name} must be of type {' or '.join(kinds)}, not {brief(value)}"
         )
-    if isinstance(value, float) and not isfinite(value):
-        raise BadInput(f"{name} must be a finite number, not {value}")
+    if isinstance(value, (int, float)) and not abs(value) <= float_info.max:
+        raise BadInput(f"{name} must be a finite number, not {brief(value)}")
     least = schema.get("minimum", -inf)
     most = schema.get("maximum", inf)
     if isinstance(value, (int, float)) and not least <= value <= most:
