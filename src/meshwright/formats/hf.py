@@ -186,8 +186,9 @@ def next_token_note(model: Model) -> Iterator[str]:
     """The note on blocks that the file describes for training and transformers does not train."""
     if model.mtp_layers:
         yield (
-            f"{model.mtp_layers} next-token blocks (mtp_layers) are trained too, as by its authors:"
-            " part of the time and memory, not of the parameters; transformers trains none of them"
+            f"{model.mtp_layers} next-token blocks (mtp_layers) like the last layer are trained"
+            " too, as by its authors: part of the time and memory, not of the parameters;"
+            " transformers trains none of them"
         )
 
 
@@ -206,7 +207,8 @@ def _config(text: Mapping[str, Any], kind: str, family: HfFamily) -> Config:
         (a, b) if b in of["defaults"] else (b, a)
         for a, b in of["aliases"].items()
     ]
-    given, also = family.table("defaults"), family.row.get("also", ())
+    given = family.table("defaults")
+    also = (*family.row.get("also", ()), *family.row.get("unused", ()))
     defaults = {**({} if family.like else of["defaults"]), **given}
     known = frozenset((*of["defaults"], *given, *also, *EVERYWHERE))
     aliases = {**dict(names), **family.table("aliases")}
@@ -250,6 +252,11 @@ def _own_name(config: Mapping[str, Any]) -> str:
     return name.rstrip("/").split("/")[-1] if isinstance(name, str) else ""
 
 
+def spelling(name: str) -> str:
+    """The name of a class without capitals and underscores."""
+    return name.replace("_", "").lower()
+
+
 def _architecture(c: Config, family: HfFamily) -> Iterator[str]:
     """A note if `architectures` names a class with another output; BadInput if it names another
     model.
@@ -262,8 +269,9 @@ def _architecture(c: Config, family: HfFamily) -> Iterator[str]:
     own = family.classes or (
         classes()[family.like or c.data["model_type"]]["class"],
     )
-    spelled = [name.lower() for name in own]
-    if not names or any(name.lower() in spelled for name in names):
+    # authors write Ernie4_5_ForCausalLM, and transformers Ernie4_5ForCausalLM
+    spelled = [spelling(name) for name in own]
+    if not names or any(spelling(name) in spelled for name in names):
         return
     if names[0].endswith(own):
         yield (

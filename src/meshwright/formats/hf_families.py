@@ -108,8 +108,8 @@ class Names(dict[str, Any]):
                 "layers": layer_count(c),
             }
         )
-        own = (self.last, self.named, self.rotary, self.if_wide, self.inside)
-        self.update({f.__name__: f for f in (*own, self.alike)})
+        own = (self.last, self.named, self.at, self.rotary, self.if_wide)
+        self.update({f.__name__: f for f in (*own, self.inside, self.alike)})
         self.c, self.let = c, let
         self.lists: dict[object, Any] = {}
         """What functions of layer i asked for before."""
@@ -169,6 +169,17 @@ class Names(dict[str, Any]):
         if key not in self.lists:  # a set: files may list 100,000 layers
             self.lists[key] = {n for n in given if isinstance(n, int)}
         return self["i"] in self.lists[key]
+
+    def at(self, key: str) -> Any:
+        """What the list of a key says of layer i; None where there is no list."""
+        given = self.c.listed(key)
+        if given is None:
+            return None
+        if len(given) != self["layers"]:
+            raise BadInput(
+                f"{self.c.where}: {key} lists {len(given)} layers, not {self['layers']}"
+            )
+        return given[self["i"]]
 
     def rotary(self, period: int) -> bool:
         """Layer i has rotary positions."""

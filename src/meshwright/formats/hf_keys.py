@@ -47,6 +47,7 @@ HARMLESS = re.compile(
             r"router_(aux_loss_coef|jitter_noise|z_loss\w*)|aux_loss_\w+|output_router_logits",
             r"pretraining_tp|slow_but_exact|reorder_and_upcast_attn|scale_attn_\w+|use_parallel_residual",
             r"apply_residual_connection_post_layernorm|query_pre_attn_scalar|(attn|final)_logit_softcapping|clip_qkv|swiglu_\w+",
+            r"use_mrope|attn_temperature_tuning|for_llm_compressor|indexer_rope_interleave",
             r"rope_interleaved?|qk_head_dim|is_decoder|n_special|predict_special_tokens|hidden_act(ivation)?|use_rotary_pos_emb",
             r"n_ctx|seq_length|initial_context_length|(original_)?max_(sequence_length|seq_len|position_embeddings)|model_max_length|name",
             # what older versions wrote of generation, into every file
@@ -169,8 +170,12 @@ class Config:
         return key in self.known and self.data.get(key) is not None
 
     def whole(self, *keys: str, default: int | None = None) -> int:
-        """A whole number from 0; BadInput if there is none and no default (what null means)."""
+        """A whole number from 0; BadInput if there is none and no default (what null means). A list
+        that says the same number of each layer is that number.
+        """
         value = self.get(*keys)
+        if isinstance(value, list) and {*map(type, value)} == {int}:
+            value = value[0] if len({*value}) == 1 else value
         if value is None:
             if default is None:
                 raise BadInput(
@@ -306,8 +311,12 @@ def missing_sizes(c: Config) -> Iterator[str]:
 
 
 def says_nothing(key: str, value: object) -> bool:
-    """It changes no shape and no product, or is empty, or switches off a part that is not there."""
+    """It changes no shape and no product, is empty, says what is so anyway, or switches off a part
+    that is not there.
+    """
     if value is None or value in ([], {}, "") or HARMLESS.fullmatch(key):
+        return True
+    if same_value(value, family_table()["usual"].get(key, MISSING)):
         return True
     return (value is False or value == 0) and OTHER_ARCHITECTURE.search(
         key

@@ -14,15 +14,19 @@ from ..describe.read import brief
 from ..errors import BadInput
 from .hf_keys import classes
 
-NO_TOWERS = ("text_config", "quantization_config", "generation_config")
-TEXT_OF = {"mistral3": "mistral", "qwen2_audio": "qwen2"}
+PARTS = ("text_config", "llm_config", "language_config")
+"""Keys of the language model's part."""
+NO_TOWERS = (*PARTS, "quantization_config", "generation_config")
+TEXT_OF = {"mistral3": "mistral", "phi4mm": "phi3", "qwen2_audio": "qwen2"}
 """model_type of a multimodal file -> that of its text part, where it is not its own with _text."""
-FLAT = ("phi4_multimodal", "qwen2_vl", "qwen2_5_vl")
+FLAT = ("phi4_multimodal", "phi4mm", "qwen2_vl", "qwen2_5_vl")
 """Files that have the language model's keys beside those of their towers."""
 RENAMED = {"emu3_text_model": "llama"}
 """Text parts whose layers are those of another family."""
 OUTER = ("architectures",)
 """Keys that speak of the whole."""
+SPEAKING = ("qwen2_5_omni", "qwen3_omni_moe")
+"""Wholes of several models, of which `thinker_config` is the one that reads and writes."""
 TIED = "tie_word_embeddings"
 
 
@@ -83,8 +87,15 @@ def text_part(
     config: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], list[str]]:
     """The language model of a multimodal config, and a note on what it is not."""
-    text = config.get("text_config")
     kind = config.get("model_type")
+    thinker = config.get("thinker_config")
+    if kind in SPEAKING and isinstance(thinker, Mapping):
+        inside, left_out = text_part({**thinker, "model_type": kind})
+        return inside, [
+            *left_out,
+            f"{kind}: the models that speak are left out",
+        ]
+    text: Any = next((config[key] for key in PARTS if key in config), None)
     inner = (
         text
         if isinstance(text, Mapping) and "num_hidden_layers" not in config
