@@ -63,22 +63,6 @@ def test_predict_prints_the_contract(shell: Shell) -> None:
         assert low < data[name.format("")] < high
 
 
-def test_predict_prints_a_readable_answer(shell: Shell) -> None:
-    text = shell(f"predict {SHARDED} --all").out
-    for words in (
-        "step time",
-        "tokens/s, ",
-        "per chip",
-        "MFU",
-        "fits",
-        "compute",
-        "bubble" if "pp 2" in text else "dp_comm",
-        "activations",
-    ):
-        assert words in text
-    assert "\x1b" not in text, "no colours in a pipe"
-
-
 def test_what_does_not_fit_is_said_first_and_ends_with_1(shell: Shell) -> None:
     line = "predict llama3-70b --on 8xh100-sxm --batch 64seq"
     text = shell(line, ends=1).out

@@ -90,6 +90,7 @@ def test_the_first_screen_of_a_verb_is_a_card(
     assert whole.splitlines()[: len(lines)] == lines, "the card comes first"
     lost = [part for part in BEHIND[words] if part not in whole]
     assert not lost, whole
+    assert "\x1b" not in whole, "no colours in a pipe"
 
 
 def test_a_plan_says_what_was_asked_whether_and_what_else(

@@ -290,20 +290,18 @@ def test_the_file_that_is_proposed_is_the_frameworks_own(
     assert target(job) == tool
 
 
-@pytest.mark.parametrize(
-    ("zero", "framework"), [(1, "deepspeed"), (3, "deepspeed")]
-)
+@pytest.mark.parametrize("zero", [1, 3])
 def test_an_export_names_a_framework_that_runs_the_plan(
-    zero: int, framework: str, tmp_path: Path, shell: Shell
+    zero: int, tmp_path: Path, shell: Shell
 ) -> None:
     """What it names predicts the plan: one of DeepSpeed's profiles has no ZeRO-3."""
     plan = tmp_path / "plan.toml"
     asked = "llama3-8b --on 64xh100-sxm --batch 64seq --recompute full"
     shell.answer(f"predict {asked} --zero {zero} -o {plan}")
     told = shell(f"export {plan} --to deepspeed -o {tmp_path}/d.json").err
-    assert f"--framework {framework} to see" in told
-    told = shell.answer(f"predict {plan} --framework {framework}")
-    assert f"framework {framework}" in told
+    assert "--framework deepspeed to see" in told
+    told = shell.answer(f"predict {plan} --framework deepspeed")
+    assert "framework deepspeed" in told
 
 
 @pytest.mark.parametrize("chip", ["t4", "h20"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from by_hand import CHIP, FREE, by_hand
+from by_hand import FREE, by_hand
 from meshwright import Job, predict
 from meshwright.describe.assumptions import REALISTIC, Assumptions
 from meshwright.describe.layout import Layout
@@ -40,16 +40,6 @@ def test_energy_and_days_need_a_length() -> None:
     assert replace(
         p, job=replace(p.job, tokens=256.0)
     ).train_time_s == pytest.approx(12.0)
-
-
-def test_hours_of_chips_and_their_rent() -> None:
-    """Two chips take 6 s for two sequences, so 1,200 times that for 307,200 tokens: two hours, four
-    of a chip, at 3 $ each.
-    """
-    p = by_hand(Layout(dp=2), hardware=replace(CHIP, usd_per_hour=3.0))
-    p = replace(p, job=replace(p.job, tokens=256.0 * 1200))
-    assert p.chip_hours == pytest.approx(4.0)
-    assert p.cost_usd == pytest.approx(12.0)
 
 
 def test_a_step_is_counted_once_whether_it_fits_or_not(

@@ -42,28 +42,6 @@ def job(assumptions: Assumptions = LAYERS_ONLY) -> Job:
     return Job("gpt3-175b", machine, 64, assumptions=assumptions)
 
 
-@pytest.mark.parametrize(
-    ("schedule", "interleave"),
-    [
-        ("gpipe", 1),
-        ("1f1b", 1),
-        ("interleaved", 2),
-        ("interleaved", 4),
-        ("zbv", 1),
-        ("zb-h2", 1),
-    ],
-)
-def test_equal_stages_and_free_sends_follow_the_closed_form(
-    schedule: str, interleave: int
-) -> None:
-    layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
-    exact = replay(predict(job(), layout))
-    assert exact.exact_s == pytest.approx(exact.closed_s, rel=1e-9)
-    assert max(exact.sends_s) < 1e-15 and exact.difference == pytest.approx(
-        0, abs=1e-9
-    )
-
-
 OVERLAPPED = replace(
     LAYERS_ONLY, overlap=replace(LAYERS_ONLY.overlap, step_barrier="none")
 )
@@ -154,11 +132,6 @@ def test_stages_hold_all_layers(layers: int, stages: int) -> None:
     held = [len(of) for of in stage_layers(layers, stages)]
     assert len(held) == stages and sum(held) == layers
     assert max(held) - min(held) <= 1
-
-
-def test_the_last_and_the_first_stage_hold_fewer() -> None:
-    assert [len(of) for of in stage_layers(61, 16)] == [3, *[4] * 13, 3, 3]
-    assert [len(of) for of in stage_layers(10, 4)] == [2, 3, 3, 2]
 
 
 @pytest.mark.parametrize(

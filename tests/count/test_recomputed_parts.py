@@ -116,17 +116,6 @@ def test_modules_of_megatron_core() -> None:
     )
 
 
-def test_unfused_attention_keeps_no_scores_with_its_core_recomputed() -> None:
-    """34 s b h bytes are left of a GPT layer (Korthikanti et al. 2022), result of attention
-    included.
-    """
-    model = replace(catalog.model("gpt3-175b"), dropout=True)
-    job = Job(model, "8xa100-80", 8, attention_kernel="unfused")
-    assert a_token(job, "core_attn") == pytest.approx(
-        34 * model.hidden, rel=2e-3
-    )
-
-
 def test_remat_policies_of_maxtext() -> None:
     """What a name keeps beside the layer's input (maxtext_utils.py): q, k, v; out; gate and up. The
     last product has a name too, but only the next layer reads its sum with the residual: JAX drops
