@@ -59,7 +59,7 @@ def test_a_step_is_counted_once_whether_it_fits_or_not(
         layout = Layout(dp=64, zero=zero, recompute="full")
         p = predict(Job("llama3-8b", "64xh100-sxm", 64), layout)
         other = replace(p)
-        assert p.fits is fits and p.step_time_s > 0 and len(counted) == 1
+        assert p.fits is fits and p.replayed_s > 0 and len(counted) == 1
         assert any("runs out" in note for note in p.notes) is not fits
         assert other.to_dict() == p.to_dict() and len(counted) == 2
         counted.clear()

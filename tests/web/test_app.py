@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import importlib
 import json
 import re
 import socket
@@ -26,8 +25,8 @@ from meshwright.describe.layout import SCHEMES, Layout
 from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
 from meshwright.prediction import certainty
-from meshwright.web import answers, changes, page
 from meshwright.web import app as web
+from meshwright.web import changes, page
 from meshwright.web.app import app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
@@ -106,33 +105,6 @@ def test_a_wrong_question_is_refused_before_the_first_line(
     name: str, body: dict
 ) -> None:
     assert ask(name, body).refused
-
-
-def test_a_faster_network_never_costs_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The fastest layouts are compared, over their chance to fit: the simplest of ties may take
-    longer after the change than another one did before.
-    """
-    every = changes.changes_of
-    monkeypatch.setattr(
-        changes,
-        "changes_of",
-        lambda job: [c for c in every(job) if c.path.startswith("network.")],
-    )
-    question = {"model": "llama3-70b", "on": "256xh200", "batch": "4Mi"}
-    found = {
-        line["name"]: line["slower"]
-        for line in ask("what_if", {"question": question}, app()).lines
-    }
-    assert [*found] == [
-        "twice ib",
-        "twice nvlink",
-        "half ib",
-    ]
-    twice, inside, half = found.values()
-    # what crosses nodes hides already: twice the rate gains nothing, half of it costs
-    assert -0.03 < twice <= 0.0 and -0.03 < inside < -0.001 and half > 0.001
 
 
 def test_only_networks_that_join_something_are_changed() -> None:
@@ -241,14 +213,6 @@ def test_runs_of_the_class_of_a_question_are_told() -> None:
         r for r in certainty.evidence_runs() if r.class_ == found["class"]
     ]
     assert len(of_class) == best["evidence"]["rows"]
-
-
-def test_a_price_of_no_chip_is_refused() -> None:
-    body = {"question": QUESTION, "top": 1, "prices": {"h1oo": 2}}
-    said = "'h1oo' is not one of the chips here: h100"
-    assert said in ask("plan", body).refused
-    body["prices"] = {"b200": 2, "h100": 3}
-    assert ask("plan", body).json["price"]["usd_per_hour"] == 3
 
 
 def test_static_files_are_served_and_nothing_else() -> None:
@@ -813,33 +777,6 @@ def test_idle_is_fill_and_drain_and_waiting_for_a_longer_stage() -> None:
     drain = p["time_s"]["bubble"] / drawn["exact_s"]
     assert uneven > 0.1, "the last has the head"
     assert drawn["bubble_fraction"] == pytest.approx(uneven + drain, abs=0.02)
-
-
-def test_what_a_layer_costs_is_worked_out_once_for_a_prediction(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Notes, memory and the replay all ask the same of it."""
-    asked: list[object] = []
-    for name in (
-        "prediction.prediction",
-        "prediction.result",
-        "step.microbatch",
-    ):
-        module = importlib.import_module(f"meshwright.{name}")
-        count = module.count_microbatch
-
-        def counted(*args: object, count=count, **more: object) -> object:
-            asked.append(args)
-            return count(*args, **more)
-
-        monkeypatch.setattr(module, "count_microbatch", counted)
-    question = {**QUESTION, "batch": "531000"}  # to be rounded, which is noted
-    layout = {"tp": 2, "pp": 2, "zero": 1}
-    told = answers.answer_predict(
-        {"question": question, "layout": layout}, lambda *said: None
-    )
-    assert told["replayed_s"] > 0 and told["notes"]
-    assert len(asked) == 1
 
 
 def test_who_waits_is_told_his_place(monkeypatch: pytest.MonkeyPatch) -> None:
