@@ -165,8 +165,3 @@ def test_more_chips_fail_more() -> None:
     assert loss_to_failures(Failures(), np.array([1e3, 1e5]), 1e12).goodput[
         1
     ] == pytest.approx(loss_to_failures(Failures(), 1e5, 1e12).goodput)
-
-
-def test_llama_3_loses_a_few_percent() -> None:
-    """Grattafiori et al. 2024 report more than 90 % effective training time on 16,384 chips."""
-    assert 0.9 < loss_to_failures(Failures(), 16384, 405e9).goodput < 0.99
