@@ -14,12 +14,8 @@ import pytest
 
 import meshwright.describe
 from meshwright import (
-    Job,
-    Layout,
-    assumptions,
     cluster,
     model,
-    predict,
 )
 from meshwright.describe.fields import Checked, FieldKind, fields_of
 from meshwright.describe.framework import Framework, framework
@@ -29,7 +25,6 @@ from meshwright.formats.toml import load_job
 from meshwright.limits import laws, scenario
 from meshwright.limits.scenario import preset
 from meshwright.prediction import failures
-from meshwright.schedule import SCHEDULES
 from refusals import refusal
 
 ROOMS = [
@@ -189,25 +184,3 @@ def test_a_job_file_names_the_field_of_a_set() -> None:
         load_job(
             {**tables, "job": {"batch": "8seq", "assumptions": "realistc"}}
         )
-
-
-def test_a_schedule_is_one_of_those_that_exist() -> None:
-    with refusal(r"schedule '1fb1' is not known; did you mean 1f1b"):
-        predict(
-            Job("llama3-8b", "8xh100-sxm", 8),
-            Layout(dp=4, pp=2, schedule="1fb1"),
-        )
-    assert "1f1b" in SCHEDULES
-
-
-def test_a_listed_text_means_something() -> None:
-    """Another listed text is another number: keys that are kept are not gathered a second time."""
-    job = Job("llama3-8b", "8xh100-sxm", 8)
-    layout, base = Layout(cp=2, dp=4), assumptions("realistic")
-    kept = dataclasses.replace(
-        base, count=dataclasses.replace(base.count, gathered_keys="kept")
-    )
-    assert (
-        predict(dataclasses.replace(job, assumptions=kept), layout).step_time_s
-        < predict(job, layout).step_time_s
-    )

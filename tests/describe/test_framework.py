@@ -125,24 +125,6 @@ def test_every_field_has_its_source(name: str) -> None:
     assert all(profile.sources[field]["source"] for field in about)
 
 
-def test_the_frameworks_of_the_house_are_there() -> None:
-    assert set(frameworks()) == {
-        "megatron-core",
-        "megatron-bridge",
-        "megatron-2021",
-        "megatron-deepspeed",
-        "deepspeed-zero3",
-        "deepspeed",
-        "fsdp",
-        "torchtitan",
-        "automodel",
-        "llm-foundry",
-        "maxtext",
-        "meshwright",
-        "unknown",
-    }
-
-
 def test_the_usual_framework_is_that_of_the_chip() -> None:
     assert job().profile.name == "megatron-core"
     assert job(cluster=cluster("8xtpu-v5p")).profile.name == "maxtext"
