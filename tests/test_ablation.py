@@ -1,4 +1,6 @@
-"""The ablation: every law that it names does something, and every fitted number is listed."""
+"""What laws of time and of memory are worth: each that the ablations name does something, every
+fitted number is listed, and the page of memory says what is computed.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import ablation
+import memory
 
 from meshwright.describe import fitted
 from meshwright_studies.validate import published, validate
@@ -60,32 +63,67 @@ def unaligned(every: list[Row]) -> list[Row]:
     ]
 
 
-def seconds(place: int) -> dict[str, float]:
+Without = dict[tuple[str, str], float]
+LAWS = {
+    "time": ablation.LAWS,
+    "memory": (*memory.LAWS, memory.EVERY),
+}
+"""The first of each are all of them."""
+
+
+def seconds(place: int) -> Without:
     """Predicted step times without one law."""
-    found = validate(rows(), ablation.switched_off(ablation.LAWS[place]))
-    return {r.id: r.predicted or 0.0 for r in found.having("step_time")}
+    off = ablation.switched_off(ablation.LAWS[place])
+    found = validate(rows(), off).having("step_time")
+    return {(r.id, r.quantity): r.predicted or 0.0 for r in found}
+
+
+def held(place: int) -> Without:
+    """What is predicted of memory, and the chance to run out, without one law: of runs whose memory
+    is known, and of some that ran out of it.
+    """
+    every = published()
+    known = [r for r in every if r["measured"].get("memory_kind")]
+    out = [r for r in every if r["measured"].get("oom")]
+    some = known[::3] + out[::8]
+    return {
+        (r.id, r.quantity): r.predicted or 0.0
+        for r in memory.without(LAWS["memory"][place], some).rows
+        if r.quantity in ("memory", "out_of_memory")
+    }
 
 
 @cache
-def without(place: int) -> dict[str, float]:
+def without(of: str, place: int) -> Without:
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(seconds, (place,))
+        return pool.apply({"time": seconds, "memory": held}[of], (place,))
 
 
 @pytest.mark.parametrize(
-    "place",
-    range(1, len(ablation.LAWS)),
-    ids=lambda place: ablation.LAWS[place].name,
+    ("of", "place"),
+    [
+        (of, place)
+        for of, laws in LAWS.items()
+        for place in range(1, len(laws))
+    ],
+    ids=[f"{of} {law.name}" for of, laws in LAWS.items() for law in laws[1:]],
 )
-def test_switching_a_law_off_changes_a_prediction(place: int) -> None:
-    assert without(place) != without(0)
-    assert without(place).keys() == without(0).keys()
+def test_switching_a_law_off_changes_a_prediction(of: str, place: int) -> None:
+    assert without(of, place) != without(of, 0)
+    assert without(of, place).keys() == without(of, 0).keys()
 
 
 def test_the_first_line_has_all_laws() -> None:
-    assert without(0) == {
-        r.id: r.predicted for r in validate(rows()).having("step_time")
+    found = validate(rows()).having("step_time")
+    assert without("time", 0) == {
+        (r.id, r.quantity): r.predicted for r in found
     }
+
+
+def test_the_page_of_memory_says_what_is_computed() -> None:
+    (computed,) = memory.lines(memory.LAWS[:1])
+    page = Path(__file__).parents[1] / "docs" / "memory.md"
+    assert " | ".join(computed) in page.read_text("utf-8")
 
 
 def test_every_number_fitted_to_runs_is_listed() -> None:

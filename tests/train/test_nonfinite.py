@@ -17,6 +17,7 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, each_rank, job, share, spoil, tokens  # noqa: E402
+from kills import CHIP, NETWORK  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
@@ -78,19 +79,6 @@ def test_one_nan_is_one_step_less(name: str, elsewhere: Path) -> None:
         all(map(math.isfinite, found))
         and found[3:] != run(LAYOUTS[name], None, None)[3:]
     )
-
-
-CHIP = {
-    "name": "core",
-    "matrix_flops": {"fp32": "100 GFLOP/s"},
-    "vector_flops": "2 GFLOP/s",
-    "hbm_bytes": "4 GiB",
-    "hbm_bandwidth": "15 GB/s",
-}
-NETWORK = {
-    "name": "host",
-    "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}],
-}
 
 
 def diverging(**train: Any) -> str:

@@ -20,7 +20,6 @@ from meshwright.describe.model import Model  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.layout.placement import placed  # noqa: E402
-from meshwright.layout.stages import stage_layers  # noqa: E402
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.parallel import EXPERTS, grid
@@ -237,21 +236,6 @@ def test_ranks_stand_where_the_plan_places_them() -> None:
     )
     assert grid(split)[0, :, 0].tolist() == [[0, 1, 4, 5], [2, 3, 6, 7]]
     assert np.array_equal(np.sort(grid(split).ravel()), np.arange(8))
-
-
-@pytest.mark.parametrize(
-    ("layers", "stages", "sizes"),
-    [
-        (8, 4, [2, 2, 2, 2]),
-        (7, 4, [2, 2, 2, 1]),
-        (6, 4, [1, 2, 2, 1]),
-        (5, 4, [1, 2, 1, 1]),
-    ],
-)
-def test_uneven_stages(layers: int, stages: int, sizes: list[int]) -> None:
-    found = stage_layers(layers, stages)
-    assert [len(r) for r in found] == sizes
-    assert [i for r in found for i in r] == list(range(layers))
 
 
 A_GPU = replace(SETTINGS, device="cuda")
