@@ -12,7 +12,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from meshwright import Prediction, assumptions, predict
+from meshwright import (
+    Chip,
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    Network,
+    Prediction,
+    assumptions,
+    predict,
+)
 from meshwright.describe.assumptions import (
     Assumptions,
     ChipTime,
@@ -22,14 +33,8 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     Overlap,
 )
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.fields import ASK, Field, fields_of, left_out
 from meshwright.describe.holding import Holding
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 
 WEIGHTS = 4 * 64 * 64 + 2 * 64 * 256
 """Parameters of a layer."""

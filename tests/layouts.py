@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from meshwright.describe.layout import Layout
+from meshwright import Layout
 from meshwright.schedule import SCHEDULES
 
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meshwright import Job, Space
 from meshwright.describe.frozen import with_values
-from meshwright.describe.job import Job
 from meshwright.describe.layout import AXES, Layout
 from meshwright.layout.placement import launcher_orders, lies
 from meshwright.layout.rules import (
@@ -28,7 +28,6 @@ from meshwright.num import divisors
 from meshwright.program import resident
 from meshwright.program.least import least_bytes
 from meshwright.schedule import get as schedule_named
-from meshwright.search import Space
 from meshwright.step import (
     StepCosts,
     clock_of,

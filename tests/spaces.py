@@ -5,15 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from meshwright import Chip, Cluster, Dim, Job, Model, MoE, Network, Space
 from meshwright.describe.assumptions import SETS
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
-from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
 from meshwright.schedule import SCHEDULES
-from meshwright.search import Space
 
 SEARCHED = sorted(name for name, s in SCHEDULES.items() if s.copies == 1)
 WAYS = [

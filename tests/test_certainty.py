@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from layouts import cut
-from meshwright import Job, Prediction, cluster, model, predict
+from meshwright import Job, Layout, Prediction, cluster, model, predict
 from meshwright.describe.families import framework_family
-from meshwright.describe.layout import Layout
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
 from meshwright.report.text import evidence

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from meshwright import BadInput
 from meshwright.catalog import model
 from meshwright.cli import jobs
 from meshwright.cli import main as cli
 from meshwright.cli.command import VERBS
-from meshwright.errors import BadInput
 from shell import Shell
 
 LLAMA = "llama3-8b --on 64xh100-sxm --batch 1Mi"

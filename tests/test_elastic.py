@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Prediction, predict
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim
+from meshwright import Dim, Job, Layout, Prediction, predict
 from meshwright.formats.flags import layout_of
 from meshwright.prediction.elastic import elasticities, seconds_by_cause
 from shell import Shell

@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import Job, predict
-from meshwright.describe.layout import Layout
+from meshwright import Job, Layout, predict
 from meshwright.prediction.failures import (
     Failures,
     goodput,

@@ -8,11 +8,10 @@ from itertools import accumulate
 
 import pytest
 
-from meshwright import catalog, predict
+from meshwright import Layout, catalog, predict
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.holding import Holding
 from meshwright.describe.job import OPTIMIZERS, Job
-from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.layout.stages import microbatches

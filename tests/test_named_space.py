@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 
-from meshwright import BadInput, Job, plan, predict
-from meshwright.describe.cluster import Cluster
+from meshwright import BadInput, Cluster, Job, Model, MoE, plan, predict
 from meshwright.describe.framework import framework
 from meshwright.describe.mixers import StateSpace
-from meshwright.describe.model import Model, MoE
 from meshwright.prediction.certainty import resolution
 from meshwright.schedule import SCHEDULES
 from meshwright.search import Plan, Space, strategies

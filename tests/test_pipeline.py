@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import catalog, predict
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
+from meshwright import Job, Layout, catalog, predict
 from meshwright.layout.stages import stage_layers
 from refusals import refusal
 

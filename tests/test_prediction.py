@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from by_hand import FREE, by_hand
-from meshwright import Job, predict
+from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import REALISTIC, Assumptions
-from meshwright.describe.layout import Layout
 
 MODULES = [
     importlib.import_module(f"meshwright.prediction.{name}")

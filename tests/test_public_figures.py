@@ -11,10 +11,8 @@ from dataclasses import replace
 import pytest
 
 from layouts import cut
-from meshwright import Job, Optimizer, predict
-from meshwright.describe.layout import Layout
+from meshwright import Job, Layout, Optimizer, Prediction, predict
 from meshwright.describe.software import Software
-from meshwright.prediction.prediction import Prediction
 from refusals import refusal
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import Job, plan
-from meshwright.describe.layout import Layout
+from meshwright import Job, Layout, Prediction, plan
 from meshwright.layout import practice
 from meshwright.prediction.certainty import has_precedent, resolution
-from meshwright.prediction.prediction import Prediction
 from meshwright.search import Space, complexity
 
 QUESTIONS = [

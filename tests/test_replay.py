@@ -10,18 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from by_hand import FREE
-from meshwright import Job as Written
+from meshwright import Job, Layout, predict
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.fields import ASK
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import stage_layers
 from meshwright.prediction import exact
 from meshwright.prediction import replay as module
 from meshwright.prediction.exact import passes_of_stages
-from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay, timeline
 from meshwright.schedule import SCHEDULES
 from meshwright.schedule import get as schedule_named
@@ -172,7 +169,7 @@ def test_a_long_order_is_replayed_where_it_repeats_and_said_where_it_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """96 layers on 64 stages: the bound of 400 microbatches is below their replay."""
-    on = Written("gpt3-175b", "512xh100-sxm", batch=400)
+    on = Job("gpt3-175b", "512xh100-sxm", batch=400)
     layouts = [
         Layout(tp=8, pp=64, schedule=name) for name in ("1f1b", "gpipe")
     ]
@@ -258,7 +255,7 @@ def test_the_bubble_of_equal_stages_is_the_papers(
     words: dict[str, Any], share: float
 ) -> None:
     """(p - 1) / (v m), Narayanan et al. 2021, section 2.2; a real pipeline has no less."""
-    job = Written("gpt3-175b", "64xa100-80", batch=24)
+    job = Job("gpt3-175b", "64xa100-80", batch=24)
     exact = timeline(job, tp=8, dp=1, **words)
     assert exact.bubble_of_equal_stages == pytest.approx(share)
     assert exact.bubble >= share * 0.999

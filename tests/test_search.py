@@ -10,13 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import catalog
+from meshwright import Chip, Cluster, Dim, Job, Model, MoE, Network, catalog
 from meshwright.describe.assumptions import SETS
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
 from meshwright.search import Space, brute, search
 from meshwright.step import model_cost, whole_step
 from plain_loop import loop, seconds_of

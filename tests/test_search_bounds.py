@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, plan, predict
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
+from meshwright import (
+    Chip,
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    Network,
+    plan,
+    predict,
+)
 from meshwright.describe.job import OPTIMIZERS
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.describe.slices import axes
 from meshwright.search import Space, brute, search
 from meshwright.step import oom

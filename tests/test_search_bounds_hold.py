@@ -12,13 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import Job
+from meshwright import BadInput, Chip, Cluster, Dim, Job, Model, Network
 from meshwright.describe.assumptions import SETS
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
-from meshwright.errors import BadInput
 from meshwright.search import Space, brute, search
 from spaces import SEARCHED, hybrid, random_job
 

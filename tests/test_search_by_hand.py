@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL, SET
+from meshwright import Cluster, Dim, Layout, Network
 from meshwright.catalog import chip
 from meshwright.catalog import cluster as catalogue_cluster
 from meshwright.catalog import model as catalogue
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.job import PRECISIONS, Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim, Network
 from meshwright.prediction.classes import chip_family
 from meshwright.search import (
     Space,

@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL, SET
-from meshwright import Job, assumptions
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
+from meshwright import (
+    Chip,
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    MoE,
+    Network,
+    assumptions,
+)
 from meshwright.layout import rules
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.search import Space, brute, plan, search, strategies

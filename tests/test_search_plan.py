@@ -11,16 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import plan, predict
+from meshwright import (
+    Chip,
+    Cluster,
+    Dim,
+    Layout,
+    Model,
+    Network,
+    plan,
+    predict,
+)
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.batch import ROUNDED, SHARED, parse_batch
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework as profile
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.layout import rules
 from meshwright.prediction.certainty import resolution
 from meshwright.search import Space, brute, search

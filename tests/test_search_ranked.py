@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from meshwright import Job, plan, predict
-from meshwright.describe.layout import Layout
+from meshwright import Job, Layout, plan, predict
 from meshwright.describe.slices import axes
 from meshwright.prediction.replay import replay
 from meshwright.search import Plan, Space, brute, search

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, Plan, Space, plan, predict
+from meshwright import Job, Layout, Plan, Space, plan, predict
 from meshwright.describe.framework import frameworks
-from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, torchrun
 from meshwright.formats.bridge.launch import Place

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, plan
+from meshwright import Job, Space, plan
 from meshwright.count.model import model_flops
-from meshwright.search import Space
 from meshwright.sizing import batch_beside, chip_counts, critical_batch, sizing
 from meshwright.sweep import vary
 from refusals import refusal

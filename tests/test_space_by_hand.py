@@ -10,12 +10,16 @@ from operator import attrgetter
 from typing import Any
 
 from by_hand import CHIP, MODEL, SET
-from meshwright import assumptions
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
+from meshwright import (
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    MoE,
+    Network,
+    assumptions,
+)
 from meshwright.layout import rules
 from meshwright.search import Space, brute, plan
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, plan, predict
+from meshwright import Choices, Job, plan, predict
 from meshwright.describe.assumptions import LBL, REALISTIC
-from meshwright.describe.choices import Choices
 from meshwright.search import Space, search, strategies
 from meshwright_studies.reproduce.lbl import figures
 from refusals import refusal

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import REALISTIC, ChipTime
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.formats.toml import load_job
-from meshwright.prediction.prediction import predict
 from meshwright.report.sweep import sweep_card
 from meshwright.sweep import Sweep, SweepPoint, parse, sweep, values, vary
 from refusals import refusal

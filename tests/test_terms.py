@@ -13,15 +13,8 @@ import pytest
 
 from by_hand import MODEL, SET, by_hand
 from layouts import cut
-from meshwright import (
-    Layout,
-    Prediction,
-    Term,
-    catalog,
-    predict,
-)
+from meshwright import Job, Layout, Prediction, Term, catalog, predict
 from meshwright.describe.assumptions import SETS, HidePass, Overlap
-from meshwright.describe.job import Job
 from refusals import refusal
 
 CASES = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright.errors import BadInput
+from meshwright import BadInput
 from meshwright.units import IEC, LENGTH, SI, parse, show
 from refusals import refusal
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from layouts import cut
-from meshwright import BadInput, Job, Layout, advise, predict
-from meshwright.advice.answer import Advice
+from meshwright import Advice, BadInput, Job, Layout, advise, predict
 from meshwright.advice.changes import Change, change, singles, value_in_effect
 from meshwright.advice.diff import diff
 from meshwright.advice.spoken import tongue

@@ -14,6 +14,7 @@ from by_hand import FREE
 from meshwright import (
     Assumptions,
     BadInput,
+    Chip,
     Job,
     Layout,
     assumptions,
@@ -25,7 +26,6 @@ from meshwright.cost.network import Fabric
 from meshwright.describe import assumptions as sets
 from meshwright.describe import fitted
 from meshwright.describe import network as links
-from meshwright.describe.chip import Chip
 from meshwright.describe.kernels import kernels
 from meshwright.report.predict import prediction_report
 

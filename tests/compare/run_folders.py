@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import host
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
+from meshwright import Job, Layout, Model
 from meshwright.formats.toml import dump_job
 from meshwright.schedule import get
 from meshwright.schedule.timeline import Passes, timeline_of_order

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import catalog
+from meshwright import Job, Layout, catalog
 from meshwright import step as ours
 from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.network import Fabric
@@ -26,8 +26,6 @@ from meshwright.describe.assumptions import (
     REALISTIC,
     Assumptions,
 )
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
 from meshwright.step import memory

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Chip
 from meshwright.cost.chip import (
     compute_time,
     exposed_memory,
@@ -17,7 +18,6 @@ from meshwright.cost.chip import (
 )
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime
-from meshwright.describe.chip import Chip
 
 PEAK, PEAK8, VECTOR, MEMORY = 100.0, 200.0, 10.0, 50.0
 CHIP = Chip(

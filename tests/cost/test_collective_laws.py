@@ -14,14 +14,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from meshwright import catalog, network
+from meshwright import Dim, Layout, Network, catalog, network
 from meshwright.cost.floors import any_links
 from meshwright.cost.load import KINDS
 from meshwright.cost.nccl import Nccl, nearer_is_quicker
 from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import Nearest
 from meshwright_studies.reproduce.lbl.rings import DefectiveRing
 

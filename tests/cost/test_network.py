@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import assumptions, network
+from meshwright import Dim, Network, assumptions, network
 from meshwright.cost.load import KINDS as COLLECTIVES
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
-from meshwright.describe.network import Dim, Network
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 
 FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9

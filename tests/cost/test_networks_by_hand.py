@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from meshwright import Dim, Network
 from meshwright.cost import (
     dispatch_kernels,
     fit,
@@ -31,7 +32,6 @@ from meshwright.cost.network import (
 from meshwright.count.reach import Draw
 from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
-from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import Transport
 
 A0, A1 = 1e-6, 7e-6

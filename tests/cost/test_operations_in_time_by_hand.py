@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from meshwright import Chip, Dim, Hierarchy, Job, Layout, Model, Network
 from meshwright.cost import attention, chip, hierarchy, host, products, shapes
 from meshwright.cost.layer import (
     Causes,
@@ -37,13 +38,8 @@ from meshwright.describe.assumptions import (
     Overlap,
     Stack,
 )
-from meshwright.describe.chip import Chip, Hierarchy
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.job import Job
 from meshwright.describe.kernels import FusedAttention, kernels
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 
 KERNELS = replace(
     kernels("h100"),

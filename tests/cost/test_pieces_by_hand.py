@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Dim, Network
 from meshwright.cost import hop, in_network
 from meshwright.cost.load import Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import LBL
-from meshwright.describe.network import Dim, Network
 
 
 def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (

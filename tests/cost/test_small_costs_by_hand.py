@@ -7,12 +7,12 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from by_hand import CHIP
+from meshwright import Dim, Network
 from meshwright.cost import chip, fit, offload
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime, NetworkTime
 from meshwright.describe.measured import MeasuredTable
-from meshwright.describe.network import Dim, Network
 from meshwright.describe.transport import Transport
 
 A0, W0 = 1e-6, 300e9

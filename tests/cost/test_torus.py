@@ -9,10 +9,10 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
+from meshwright import Dim, Network
 from meshwright.cost import torus
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import BOOK_SUM
-from meshwright.describe.network import Dim, Network
 
 W = 1.8e11
 V = 1e12

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
-from meshwright import Job, catalog
+from meshwright import Job, Layout, catalog
 from meshwright.count import blocks
 from meshwright.count.model import layer
 from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.layers import Kind, kinds
-from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 
 T, N = 100.0, 7.0

@@ -7,15 +7,13 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
-from meshwright import catalog
+from meshwright import Layout, Model, catalog
 from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.work import LOSS, Pass
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.describe.layout import Layout
 from meshwright.describe.loss import losses
-from meshwright.describe.model import Model
 from meshwright.describe.software import LOSSES, Software
 from meshwright.layout.placement import placed
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright import Job, Layout, Space, plan, predict
+from meshwright import MLA, Job, Layout, Model, MoE, Space, plan, predict
 from meshwright.count import model as models
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
@@ -25,7 +25,6 @@ from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.layers import Kind
 from meshwright.describe.layout import SCHEMES
 from meshwright.describe.mixers import Linear
-from meshwright.describe.model import MLA, Model, MoE
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
 from meshwright.step.activations import backward_bytes

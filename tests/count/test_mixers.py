@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Layout, catalog, predict
+from meshwright import Job, Layout, Model, catalog, predict
 from meshwright.describe.mixers import Convolution, Linear, StateSpace
-from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import demand_legal
 from refusals import refusal

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import Job, Layout, Space, plan, predict
+from meshwright import Job, Layout, Model, Space, plan, predict
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.mlp2d import block, mlp2d_parameters, training_flops
 from meshwright.count.model import layer
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.layers import kinds
-from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 

@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import catalog, predict
+from meshwright import Job, Layout, Model, catalog, predict
 from meshwright.count.model import executed_flops, model_flops
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 
 
 def test_a_window_counts_as_wide_as_it_is() -> None:

@@ -15,18 +15,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from by_hand import CHIP, SET
+from meshwright import Cluster, Dim, Layout, Network
 from meshwright.count import model, optimizer, recompute, vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch, moved_gradient_bytes
 from meshwright.count.work import Op, Product
 from meshwright.describe.assumptions import REALISTIC, Counting
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import frameworks
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
-from meshwright.describe.layout import Layout
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.describe.model import MLA, Model, MoE, RopeScaling
-from meshwright.describe.network import Dim, Network
 from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import by_hand
+from meshwright import Layout
 from meshwright.catalog import cluster, model
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch, summed_bytes
@@ -16,7 +17,6 @@ from meshwright.count.model import layer
 from meshwright.describe.assumptions import Counting
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layers import kinds
-from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 
 

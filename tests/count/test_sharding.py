@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meshwright import MLA, Job, Layout, Model, MoE
 from meshwright.count import vocabulary
 from meshwright.count.mask import seen
 from meshwright.count.microbatch import DeviceMicrobatch
@@ -17,10 +18,7 @@ from meshwright.count.model import kind_counts, layer, operations, parameters
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.software import Software
 from meshwright.layout.placement import placed
 

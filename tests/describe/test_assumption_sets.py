@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, Layout, dump_job, load_job
+from meshwright import Choices, Job, Layout, dump_job, load_job
 from meshwright.describe.assumptions import (
     BOOK_SUM,
     EPOCH,
@@ -16,7 +16,6 @@ from meshwright.describe.assumptions import (
     SETS,
     demand_read,
 )
-from meshwright.describe.choices import Choices
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.read import read, to_dict
 from meshwright.formats import parse_toml

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshwright import plan, predict
+from meshwright import Cluster, Dim, Job, Layout, Network, plan, predict
 from meshwright.catalog import chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim, Network
 from meshwright.formats import torchrun
 from meshwright.num import product
 from meshwright.prediction.certainty import resolution

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from meshwright import (
+    Cluster,
     Job,
     Layout,
     Space,
@@ -28,7 +29,6 @@ from meshwright import (
     predict,
 )
 from meshwright.describe.assumptions import SETS
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.frozen import (
     COLUMNS,
     LINES,

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meshwright import catalog
+from meshwright import Model, MoE, catalog
 from meshwright.describe.layers import Kind, kinds, leading, mix
 from meshwright.describe.mixers import Linear, StateSpace
-from meshwright.describe.model import Model, MoE
 from meshwright.describe.pattern import shortest_pattern
 from meshwright.describe.read import read
 from refusals import refusal

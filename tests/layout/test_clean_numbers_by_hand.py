@@ -5,9 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from by_hand import CHIP, MODEL, SET
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.network import Dim, Network
+from meshwright import Cluster, Dim, Job, Network
 from meshwright.layout import clean
 
 TWO = Network(

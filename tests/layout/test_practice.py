@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from by_hand import CHIP, MODEL, SET
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim, Network
+from meshwright import Cluster, Dim, Job, Layout, Network
 from meshwright.layout import practice
 
 

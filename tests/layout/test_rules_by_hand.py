@@ -15,8 +15,8 @@ import pytest
 
 from by_hand import CHIP, MODEL
 from layouts import cut
+from meshwright import Cluster, Dim, Model, MoE, Network
 from meshwright.catalog import model as catalogue
-from meshwright.describe.cluster import Cluster
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.layout import AXES, Layout
@@ -26,8 +26,6 @@ from meshwright.describe.mixers import (
     SlidingHeads,
     StateSpace,
 )
-from meshwright.describe.model import Model, MoE
-from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, practice, rules, trainable
 from meshwright.layout.placement import (
     last_dimension_fits,

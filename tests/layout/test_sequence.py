@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from layouts import cut
-from meshwright import Job, Layout, plan, predict
+from meshwright import Job, Layout, Space, plan, predict
 from meshwright.layout.rules import broken
 from meshwright.layout.sequence import length
-from meshwright.search import Space
 
 JOB = Job("gpt2", "16xh100-sxm", 16, seq=1000)
 

@@ -7,12 +7,9 @@ from dataclasses import replace
 import pytest
 
 from by_hand import CHIP, MODEL
+from meshwright import Cluster, Dim, Job, Layout, Network
 from meshwright.catalog import model as catalogue
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.describe.mixers import Indexer, Linear, SlidingHeads
-from meshwright.describe.network import Dim, Network
 from meshwright.layout import cuts, rules, schemes, trainable
 from meshwright.layout.placement import placed
 

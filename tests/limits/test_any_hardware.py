@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshwright import catalog
+from meshwright import Dim, Network, catalog
 from meshwright.describe.frozen import put
 from meshwright.describe.job import PRECISIONS
-from meshwright.describe.network import Dim, Network
 from meshwright.formats.scenario import load_scenario
 from meshwright.limits.curve import curve
 from meshwright.limits.laws import shape

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from meshwright import Dim, Job, Layout, Model, Network
 from meshwright.count.mlp2d import mlp2d_parameters
 from meshwright.describe.assumptions import (
     EPOCH,
@@ -18,10 +19,6 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.frozen import put, with_values
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.limits import Scenario, preset
 from meshwright.limits.laws import LAWS, LawShape, shape
 from meshwright.limits.simulate import (

@@ -1,6 +1,6 @@
 """Small models of the architectures people train, each with what sets it apart."""
 
-from meshwright.describe.model import MLA, Model, MoE
+from meshwright import MLA, Model, MoE
 
 GPT = Model(
     "GPT-3 style: biases, learned positions, tied embeddings",

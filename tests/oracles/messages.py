@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from meshwright import Chip, Cluster, Dim, Job, Layout, Model, Network
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import kind_counts, layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
-from meshwright.describe.chip import Chip
-from meshwright.describe.cluster import Cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 
 ENGINE = replace(

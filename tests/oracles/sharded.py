@@ -40,7 +40,7 @@ from torch_models import (
     norm_of,
 )
 
-from meshwright.describe.model import Model
+from meshwright import Model
 
 Plan = dict[str, Any]
 

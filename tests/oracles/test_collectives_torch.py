@@ -12,9 +12,8 @@ from dataclasses import replace
 import pytest
 
 from layouts import cut
+from meshwright import Layout, Model
 from meshwright.count.work import Op
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402

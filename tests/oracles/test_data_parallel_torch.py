@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
+from meshwright import Job, Layout, Model
 from meshwright import step as ours
 from meshwright.cost.load import Load
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import HidePass
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 from meshwright.step.sync import sync_wait
 
 torch = pytest.importorskip("torch")

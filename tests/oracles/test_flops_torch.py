@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import catalog
+from meshwright import Model, catalog
 from meshwright.count.model import REFERENCE, model_flops, operations
-from meshwright.describe.model import Model
 
 pytest.importorskip("torch")
 import architectures  # noqa: E402

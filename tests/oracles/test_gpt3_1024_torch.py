@@ -10,15 +10,12 @@ from typing import Any
 
 import pytest
 
-from meshwright import catalog
+from meshwright import Job, Layout, Model, catalog
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
-from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 from fake_cluster import Record, fake_cluster  # noqa: E402

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from meshwright import catalog
+from meshwright import Model, catalog
 from meshwright.count.model import operations, parameters
-from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures  # noqa: E402

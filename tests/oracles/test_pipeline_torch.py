@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from meshwright import Layout, Model
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import kinds, layer
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402

@@ -9,15 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Job, Layout, Model
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import NOWHERE
-from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 from meshwright.layout.placement import placed
 
 torch = pytest.importorskip("torch")

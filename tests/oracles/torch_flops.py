@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from torch_models import Decoder, Kernel
 
-from meshwright.describe.model import Model
+from meshwright import Model
 
 Flops = dict[str, int]
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from meshwright.describe.model import Model, MoE
+from meshwright import Model, MoE
 
 Kernel = Callable[[Tensor, Tensor, Tensor, int | None], Tensor]
 """(q, k, v, window) of shapes [b, H, T, h], [b, H, T, h], [b, H, T, v] -> [b, H, T, v]."""

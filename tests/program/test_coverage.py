@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from by_hand import SET, by_hand
+from meshwright import Dim, Job, Layout, Network
 from meshwright.count.model import count_microbatch
 from meshwright.describe.assumptions import NetworkTime
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable
-from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
 from meshwright.program.coverage import beyond
 from meshwright.step import clock_of

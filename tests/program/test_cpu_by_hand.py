@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from meshwright import Dim, Layout, Network
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
-from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable
-from meshwright.describe.network import Dim, Network
 from meshwright.program import cpu
 
 

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from by_hand import CHIP, MODEL
-from meshwright import Prediction, predict
-from meshwright.describe.cluster import Cluster
+from meshwright import (
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    Network,
+    Prediction,
+    predict,
+)
 from meshwright.describe.framework import framework
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable, Overhead
-from meshwright.describe.model import Model
-from meshwright.describe.network import Dim, Network
 from meshwright.program import cpu
 
 GATHER, SCATTER, REDUCE, ACCUMULATE, STEP = 1.0, 10.0, 100.0, 0.5, 0.25

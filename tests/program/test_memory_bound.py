@@ -14,15 +14,12 @@ import numpy as np
 import pytest
 
 from layouts import cut
-from meshwright import catalog
+from meshwright import Layout, Model, MoE, catalog, predict
 from meshwright.describe.framework import framework
 from meshwright.describe.job import PRECISIONS, Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken, of_framework
 from meshwright.layout.stages import microbatches
-from meshwright.prediction import predict
 from meshwright.program import resident
 from meshwright.program.least import PipelineRank, least_bytes
 from meshwright.program.memory import peak

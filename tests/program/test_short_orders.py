@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from meshwright import Job, Layout
 from meshwright.catalog import model
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.program import memory
 from meshwright.program.operations import carried_out
 from meshwright.schedule import SCHEDULES

@@ -7,10 +7,9 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, by_hand
+from meshwright import Layout, MoE
 from meshwright.count.model import kinds
 from meshwright.describe.job import PRECISIONS
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import MoE
 from meshwright.program.operations import (
     carried_out,
     operations,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import FREE
+from meshwright import Job, Layout, Prediction, predict
 from meshwright.catalog import chip
 from meshwright.cost.chip import MODELS
 from meshwright.cost.network import NAMED
@@ -18,9 +19,6 @@ from meshwright.describe.assumptions import (
     NetworkTime,
 )
 from meshwright.describe.fields import fields_of
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.explain import explanation_to_dict, find, rate_terms
 from refusals import refusal
 

@@ -9,10 +9,8 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
+from meshwright import Job, Layout, Prediction, predict
 from meshwright.catalog import cluster
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.prediction.prediction import Prediction, predict
 from meshwright.report.lines import IndentedLine
 from meshwright.report.plan import (
     difference_words,

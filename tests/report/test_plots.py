@@ -11,12 +11,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from meshwright import Job, Layout, predict
 from meshwright.catalog import model
 from meshwright.cli import main as cli
 from meshwright.describe.assumptions import assumptions
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.prediction.prediction import predict
 from meshwright.prediction.replay import replay
 from meshwright.report import plots
 from meshwright.sweep import Sweep, SweepPoint, sweep

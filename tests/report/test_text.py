@@ -14,13 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from meshwright import Job, Layout, Term, predict
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import MEGATRON
 from meshwright.describe.cluster import Installation
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.prediction.prediction import predict
-from meshwright.prediction.term import Term
 from meshwright.report.explain import value
 from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from meshwright import dump_job, load_job
+from meshwright import BadInput, Dim, Network, Prediction, dump_job, load_job
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import (
     LBL,
@@ -26,10 +26,7 @@ from meshwright.describe.assumptions import (
     NetworkTime,
     assumptions,
 )
-from meshwright.describe.network import Dim, Network
-from meshwright.errors import BadInput
 from meshwright.formats import parse_toml
-from meshwright.prediction.prediction import Prediction
 from meshwright.search import search
 from meshwright_studies.reproduce import Report, reproduce
 from meshwright_studies.reproduce.lbl import (

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import load_job
+from meshwright import Layout, load_job, predict
 from meshwright.describe.assumptions import LBL
-from meshwright.describe.layout import Layout
-from meshwright.prediction.prediction import predict
 from meshwright_studies.reproduce.lbl import conclusions, figures, plots, spots
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 from meshwright_studies.reproduce.report import Check

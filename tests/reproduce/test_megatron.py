@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from meshwright import Job, Layout, catalog
+from meshwright import Job, Layout, catalog, predict
 from meshwright.describe.framework import framework
 from meshwright.describe.frozen import scaling
 from meshwright.prediction.certainty import resolution
-from meshwright.prediction.prediction import predict
 from meshwright.report.explain import find
 from meshwright_studies.reproduce import Check, Report, reproduce
 from meshwright_studies.reproduce.megatron import (

@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job
+from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import LBL
-from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
-from meshwright.prediction.prediction import predict
 from meshwright_studies.reproduce.lbl import figures
 from meshwright_studies.reproduce.megatron import traffic
 from meshwright_studies.reproduce.scaling_book import passes

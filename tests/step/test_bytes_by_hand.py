@@ -13,16 +13,13 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
-from meshwright import catalog, step
+from meshwright import Job, Layout, MoE, catalog, step
 from meshwright.cost.layer import LayerCost, Redo, Redone
 from meshwright.cost.load import Load
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import MoE
 from meshwright.layout.placement import placed
 from meshwright.step import ModelCost, ModelShare, activations, memory, oom
 from meshwright.step.holding import parameter_bytes

@@ -10,13 +10,11 @@ import pytest
 
 from by_hand import MODEL, SET, WEIGHTS, WIDTH, by_hand
 from layouts import cut
-from meshwright import Job
+from meshwright import Job, Layout, Model, MoE
 from meshwright import step as steps
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.describe.assumptions import HidePass, Overlap
 from meshwright.describe.framework import framework
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model, MoE
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import partition
 from meshwright.num import sum_of

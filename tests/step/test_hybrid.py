@@ -6,10 +6,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from meshwright import Cluster, Job, Layout, catalog, plan, predict
-from meshwright.describe.network import Dim, Network
+from meshwright import (
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Network,
+    Space,
+    catalog,
+    plan,
+    predict,
+)
 from meshwright.layout.placement import placed
-from meshwright.search import Space
 from refusals import refusal
 
 NEAR, FAR = 4e11, 2.5e10

@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from by_hand import MODEL, SET, by_hand
+from meshwright import Layout, Model, Prediction
 from meshwright.describe.assumptions import HidePass
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
-from meshwright.prediction import Prediction
 
 WORDS = {"A": "full+dense", "B": "none+dense", "C": "full+none"}
 ORDER = replace(SET.overlap, pp="interleaved")

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, Layout, plan, predict
-from meshwright.describe.cluster import Cluster
+from meshwright import Cluster, Job, Layout, Space, plan, predict
 from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
-from meshwright.search import Space
 from meshwright.step import clock_of
 from meshwright.step.parameters import Parameters
 from meshwright.step.weights import weight_sync

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job
+from meshwright import Job, Layout, Model
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import (
     LBL,
@@ -15,8 +15,6 @@ from meshwright.describe.assumptions import (
     Assumptions,
     Counting,
 )
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import Model
 from meshwright.describe.read import read
 from refusals import refusal
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
+from meshwright import Job, Layout
 from meshwright.catalog import model as get_model
-from meshwright.describe.job import Job
-from meshwright.describe.layout import Layout
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import schedule_of
 from meshwright.schedule import get

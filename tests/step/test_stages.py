@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
-from meshwright.describe.layout import Layout
+from meshwright import Layout
 
 HOP = 2.0 * TOKENS * WIDTH
 """Bytes of the activation of one sequence, in 2 bytes."""

@@ -14,9 +14,8 @@ import pytest
 
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
-from meshwright import Job
+from meshwright import Job, Layout
 from meshwright.describe.assumptions import REALISTIC, HidePass, Overlap
-from meshwright.describe.layout import Layout
 from meshwright.describe.software import Software
 from meshwright.layout.placement import Nearest
 from meshwright.step import parameters, weights

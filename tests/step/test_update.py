@@ -9,12 +9,10 @@ import pytest
 
 from by_hand import CHIP, MODEL, SET, WEIGHTS, WIDTH, by_hand
 from layouts import cut
-from meshwright import Job
+from meshwright import Job, Layout, MoE
 from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
-from meshwright.describe.layout import Layout
-from meshwright.describe.model import MoE
 from meshwright.step import clock_of
 from meshwright.step.parameters import Parameters
 from meshwright.step.sync import update as step_update

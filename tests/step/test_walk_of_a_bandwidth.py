@@ -10,12 +10,10 @@ import pytest
 from rich.console import Console
 
 from by_hand import TOKENS, WIDTH, by_hand
-from meshwright import Prediction, predict
+from meshwright import Dim, Layout, Prediction, predict
 from meshwright.cost.layer import Timer
 from meshwright.count.model import layer
 from meshwright.describe.layers import kinds
-from meshwright.describe.layout import Layout
-from meshwright.describe.network import Dim
 from meshwright.describe.read import read
 from meshwright.report.predict import time_table
 from meshwright.report.text import CAUSES

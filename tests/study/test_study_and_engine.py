@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 torch = pytest.importorskip("torch")
-from meshwright.describe.model import Model, MoE  # noqa: E402
+from meshwright import Model, MoE  # noqa: E402
 from meshwright.study import check, ep  # noqa: E402
 from meshwright.study.model import (  # noqa: E402
     MLP,

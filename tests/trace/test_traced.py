@@ -13,6 +13,7 @@ from meshwright import (
     Job,
     Layout,
     Model,
+    MoE,
     Space,
     parameters,
     plan,
@@ -20,7 +21,6 @@ from meshwright import (
 )
 from meshwright.count.model import layer, operations
 from meshwright.describe.layers import kinds, mix
-from meshwright.describe.model import MoE
 from meshwright.describe.read import read, to_dict
 from meshwright.describe.traced import Traced, TracedLayer, TracedOp
 from meshwright.formats.bridge import write

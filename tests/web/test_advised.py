@@ -8,8 +8,7 @@ pytest.importorskip("starlette")
 
 from asking import QUESTION, ask  # noqa: E402
 
-from meshwright import advise, load_job
-from meshwright.describe.layout import Layout
+from meshwright import Layout, advise, load_job
 
 JOB = {
     "model": "llama3-8b",

@@ -18,11 +18,10 @@ pytest.importorskip("starlette")
 import anyio  # noqa: E402
 from asking import QUESTION, ask, call  # noqa: E402
 
-from meshwright import load_job
+from meshwright import BadInput, load_job
 from meshwright.cli.serve import bound
 from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import SCHEMES, Layout
-from meshwright.errors import BadInput
 from meshwright.limits.simulate import Machine
 from meshwright.prediction import certainty
 from meshwright.web import app as web

@@ -29,7 +29,7 @@ pytestmark = [
 import uvicorn  # noqa: E402
 from asking import FEW, told  # noqa: E402
 
-from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright import Layout  # noqa: E402
 from meshwright.web import recorded, site  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "compare"))
 from asking import ask  # noqa: E402
 from run_folders import pipeline_run  # noqa: E402
 
-from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright import Layout  # noqa: E402
 from meshwright.web.app import app  # noqa: E402
 from meshwright.web.recorded import recorded_report  # noqa: E402
 from shell import Shell
