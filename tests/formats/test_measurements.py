@@ -269,7 +269,9 @@ def test_times_that_fall_with_size_have_a_rate_of_null(
     table = tmp_path / "collectives.csv"
     rows = ("send,1,2,1e6,2e-3", "send,1,2,2e6,1e-3")
     table.write_text("\n".join((",".join(nccl_tests.COLUMNS), *rows)))
-    words = f"calibrate --read {table} --on h100-sxm -o {tmp_path}/m.toml --json"
+    words = (
+        f"calibrate --read {table} --on h100-sxm -o {tmp_path}/m.toml --json"
+    )
     (line,) = json.loads(shell(words).out)["collectives"]
     assert line["collective"] == "send" and line["rate_bytes_per_s"] is None
 
