@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_tabled import FILES
 
 from meshwright.describe.framework import framework
 from meshwright.formats import bridge, flags
@@ -972,3 +973,188 @@ def test_a_loop_without_the_trainer_leaves_its_numbers_to_accelerate() -> None:
     assert not unread(bridge.read_file("a.yaml", text))
     text += "checkpointing_steps: epoch\n"
     assert unread(bridge.read_file("a.yaml", text)) == {"precision"}
+
+
+# ---------------------------------------------------------------- FlagScale, TRL, BigCode, VeOmni
+
+FLAGSCALE = """
+system:
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 4
+  use_distributed_optimizer: true
+  precision: {bf16: true}
+  checkpoint: {save_interval: 1000}
+model:
+  num_layers: 60
+  hidden_size: 6144
+  num_attention_heads: 48
+  num_query_groups: 8
+  group_query_attention: true
+  hidden_dim_multiplier: 1.3
+  multiple_of: 4096
+  swiglu: true
+  seq_length: 4096
+  norm_epsilon: 1.0e-5
+  micro_batch_size: 1
+  global_batch_size: 1024
+data: {split: 1, tokenizer: {tokenizer_type: AquilaTokenizerFS, vocab_size: 100008}}
+"""
+
+
+def test_flagscale_starts_megatron_with_its_arguments() -> None:
+    """examples/aquila/conf/train/34b.yaml of FlagOpen/FlagScale@da4935ec, in part: sections mean
+    nothing, and the feed-forward is 8/3 x 6,144 x 1.3, rounded up to 4,096. It was read as
+    Megatron-Bridge, whose gradients are summed beside the backward pass, with a width of 16,384.
+    """
+    file = bridge.read_file("34b.yaml", FLAGSCALE)
+    assert (file.format.name, file.left) == ("megatron", {})
+    assert file.tables["model"]["ffn"] == 6 * 4096
+    assert file.tables["software"]["dp_overlap"] == "off"
+    assert layout(file)["tp"] == 4 and layout(file)["zero"] == 1
+    uneven = FLAGSCALE.replace("system:\n", "system:\n  enable_hetero: true\n")
+    with refusal("several kinds"):
+        bridge.read_file("34b.yaml", uneven)
+
+
+def test_what_trl_switches_on_by_itself() -> None:
+    """trl/trainer/base_config.py, f2cd577: bf16 and recomputation; TrainingArguments has neither."""
+    text = (
+        "model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 2\n"
+    )
+    text += "lr_scheduler_type: cosine\nreport_to: none\n"
+    plain = bridge.read_file("sft.yaml", text).tables
+    assert plain["job"]["precision"] == "fp32"
+    assert plain["layout"].get("recompute", "none") == "none"
+    file = bridge.read_file("sft.yaml", text + "max_length: 2048\n")
+    assert file.tables["job"]["precision"] == "bf16"
+    assert layout(file)["recompute"] == "full"
+    assert file.taken["precision"] == "bf16" and "seq" not in file.taken
+    off = (
+        text + "max_length: 2048\nbf16: false\ngradient_checkpointing: false\n"
+    )
+    file = bridge.read_file("sft.yaml", off + "loss_type: dft\n")
+    assert file.tables["job"]["precision"] == "fp32"
+    assert layout(file).get("recompute", "none") == "none"
+    with refusal("preferences"):
+        bridge.read_file("sft.yaml", off + "loss_type: sigmoid\n")
+
+
+SANTACODER = (
+    "python pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16"
+    " --attention-head-type {} --micro-batch-size 2 --seq-length 2048 --vocab-size {}"
+)
+
+
+def test_words_of_forks_of_megatron() -> None:
+    """bigcode-project/Megatron-LM has one key for all heads by this word; BigScience's rows of the
+    embedding are told.
+    """
+    text = SANTACODER.format("multiquery", 49152)
+    model = bridge.read_file("a.sh", text).tables["model"]
+    assert model["kv_heads"] == 1
+    model = bridge.read_file("a.sh", text.replace("query", "head")).tables
+    assert "kv_heads" not in model["model"]
+    text = text.replace("--vocab-size 49152", "--pad-vocab-size-to 250880")
+    assert bridge.read_file("a.sh", text).tables["model"]["vocab"] == 250880
+
+
+def test_an_omni_configuration_of_veomni_is_not_litgpts() -> None:
+    """configs/multimodal/qwen2_vl of ByteDance-Seed/VeOmni, in part, was read as LitGPT."""
+    keys = {
+        "model": {"model_path": "Qwen2-VL"},
+        "train": {
+            "global_batch_size": 32,
+            "micro_batch_size": 1,
+            "accelerator": {"ulysses_size": 1},
+            "checkpoint": {"output_dir": "out"},
+            "lr_warmup_ratio": 0.1,
+        },
+    }
+    with refusal("VeOmni"):
+        bridge.read_file("qwen2_vl.yaml", json.dumps(keys))
+
+
+# ---------------------------------------------------------------- NeMo AutoModel
+
+AUTOMODEL = FILES["automodel"][0]
+
+
+def test_automodels_published_step(shell: Shell, tmp_path: Path) -> None:
+    """Qwen3 MoE 30B on 8 H100, 512 sequences of 4,096: 21.77 s (docs/performance-summary.mdx of
+    NVIDIA-NeMo/Automodel@36044ad, the file is examples/llm_benchmark/qwen/
+    qwen3_moe_30b_te_deepep.yaml in part); no law here was fitted to it.
+    """
+    (path := tmp_path / "moe.yaml").write_text(AUTOMODEL)
+    told = shell.json(f"predict {path} --on 8xh100-sxm")
+    low, high = told["interval_s"]
+    assert told["fits"] and low < 21.773 < high
+    assert told["step_time_s"] == pytest.approx(21.773, rel=0.2)
+
+
+def automodel(*changes: tuple[str, str]) -> bridge.ForeignFile:
+    text = AUTOMODEL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return bridge.read_file("run.yaml", text, chips=64)
+
+
+def test_automodel_shards_as_its_parallelizers_do() -> None:
+    """Experts' weights stay gathered unless told, all stay in a pipeline, dense ones do not."""
+    file = automodel()
+    assert file.tables["model"] == "qwen3-30b-a3b"
+    assert file.tables["job"]["precision"] == "bf16-pure"
+    assert file.tables["software"]["routing"] == "neighbours"
+    assert layout(file)["zero"] == 2 and layout(file)["recompute"] == "full"
+    assert "of 2 microbatches" in file.left["distributed.defer_fsdp_grad_sync"]
+    told = automodel(
+        ("reshard_after_forward: false", "reshard_after_forward: true")
+    )
+    assert layout(told)["zero"] == 3
+    dense = automodel(("ep_size: 8", "ep_size: 1"))
+    assert layout(dense)["zero"] == 3
+    assert layout(automodel(("fsdp2", "ddp")))["zero"] == 0
+    piped = automodel(
+        (
+            "pp_size: 1",
+            "pp_size: 4\n  pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 5,"
+            " round_virtual_stages_to_pp_multiple: down}",
+        ),
+        ("local_batch_size: 4", "local_batch_size: 32"),
+    )  # 48 layers in 10 stages, rounded down to 8
+    made = layout(piped)
+    assert (made["zero"], made["microbatch"]) == (1, 1)
+    assert (made["interleave"], made["schedule"]) == (2, "interleaved")
+    masters = automodel(("  backend:", "  torch_dtype: float32\n  backend:"))
+    assert masters.tables["job"]["precision"] == "bf16"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("CausalLM", "ImageTextToText"),
+        (
+            "BenchmarkingRecipeForNextToken",
+            "KnowledgeDistillationRecipeForPairs",
+        ),
+        ("seed: 1234", "teacher_model: {_target_: a.B}"),
+    ],
+)
+def test_automodels_other_recipes_are_refused(old: str, new: str) -> None:
+    with refusal("NeMo AutoModel"):
+        automodel((old, new))
+
+
+def test_a_model_by_name_with_other_sizes_is_asked_for() -> None:
+    """Two layers of a model were answered as all of it, with a note on an unknown key."""
+    assert not automodel().missing
+    small = automodel(
+        ("    pretrained", "    num_hidden_layers: 2\n    pretrained")
+    )
+    assert "num_hidden_layers 2" in small.missing[0]
+    same = automodel(
+        ("    pretrained", "    num_hidden_layers: 48\n    pretrained")
+    )
+    assert not same.missing and not same.left.keys() - {
+        "distributed.defer_fsdp_grad_sync"
+    }

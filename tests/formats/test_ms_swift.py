@@ -166,3 +166,14 @@ def test_other_kinds_of_training_are_refused(
 ) -> None:
     with refusal("ms-swift"):
         read(text, **more)
+
+
+def test_a_file_of_megatron_sft_without_its_command_is_asked_about() -> None:
+    """examples/yaml/megatron/sft.yaml, in part, was read as `swift sft`: no degree of it."""
+    text = "model: Qwen/Qwen3-30B-A3B\ntuner_type: full\nsplit_dataset_ratio: 0.01\n"
+    text += "max_length: 2048\nmicro_batch_size: 1\nglobal_batch_size: 4\n"
+    text += "expert_model_parallel_size: 4\nsequence_parallel: true\n"
+    with refusal("--as ms-swift-megatron"):
+        bridge.read_file("sft.yaml", text)
+    file = bridge.read_file("sft.yaml", text, named="ms-swift-megatron")
+    assert file.tables["layout"]["ep"] == 4

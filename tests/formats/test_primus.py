@@ -138,3 +138,26 @@ def test_its_file_is_not_edited(tmp_path: Path) -> None:
 def test_every_model_of_the_table_is_in_the_catalogue() -> None:
     names = wrapper("primus")["models"].values()
     assert all(catalog.has("models", name) for name in names)
+
+
+def test_sizes_beside_the_name_of_a_model() -> None:
+    """Primus's own tests train four layers; its examples of DeepSeek-V2 for MI300X switch latent
+    attention off. Its files of models with experts send tokens to each rank that needs them.
+    """
+    file = read("megatron", "deepseek_v2_lite.yaml", "num_layers: 4")
+    assert "num_layers 4" in file.missing[0]
+    plain = read(
+        "megatron", "deepseek_v2.yaml", "multi_latent_attention: false"
+    )
+    assert "multi_latent_attention" in plain.missing[0]
+    same = "num_layers: 27\nmulti_latent_attention: true\nexpert_model_parallel_size: 8"
+    file = read("megatron", "deepseek_v2_lite.yaml", same)
+    assert not file.missing and not file.left
+    assert file.tables["software"]["dispatcher"] == "alltoall"
+    other = read("megatron", "mixtral_8x7B_v0.1.yaml", "num_experts: 16")
+    assert "num_experts 16" in other.missing[0]
+    assert not read(
+        "megatron", "llama2_7B.yaml", "multi_latent_attention: false"
+    ).missing
+    with refusal("diffusion"):
+        read("megatron", "diffusion/flux_12b.yaml", "vae_scale: 0.3611")

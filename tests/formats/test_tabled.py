@@ -396,6 +396,48 @@ optimizer: {class_path: torch.optim.AdamW, init_args: {lr: 1e-4}}
             },
         },
     ),
+    "automodel": (
+        # examples/llm_benchmark/qwen/qwen3_moe_30b_te_deepep.yaml of NeMo AutoModel, 36044ad, in part
+        """
+recipe: BenchmarkingRecipeForNextTokenPrediction
+seed: 1234
+step_scheduler: {global_batch_size: 512, local_batch_size: 4, ckpt_every_steps: 1000, max_steps: 30}
+distributed:
+  strategy: fsdp2
+  tp_size: 1
+  cp_size: 1
+  pp_size: 1
+  ep_size: 8
+  activation_checkpointing: true
+  moe: {reshard_after_forward: false}
+dist_env: {backend: nccl, timeout_minutes: 10}
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config
+  config:
+    _target_: transformers.AutoConfig.from_pretrained
+    pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B
+  backend: {attn: te, linear: te, experts: gmm, dispatcher: deepep, fake_balanced_gate: true}
+loss_fn: {_target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}
+dataset: {seq_len: 4096}
+optimizer: {_target_: torch.optim.Adam, lr: 0.0001}
+""",
+        {
+            "layout": {
+                "ep": 8,
+                "zero": 2,
+                "microbatch": 4,
+                "recompute": "full",
+            },
+            "job": {
+                "seq": 4096,
+                "batch": "512seq",
+                "precision": "bf16-pure",
+                "optimizer": "adamw-pure",
+                "attention_kernel": "cudnn",
+            },
+            "software": {"compiled": False, "dispatcher": "deepep"},
+        },
+    ),
     "olmo": (
         """
 run_name: r

@@ -25,8 +25,9 @@ KNOWN = (
     "--hidden-size",
 )
 """A command with one of these starts Megatron."""
-TESTED = "MODEL_ARGS.--"
-"""Where an argument stands in tests/functional_tests of Megatron-LM."""
+IN_YAML = re.compile(r"MODEL_ARGS\.--|(?:system|model|data)\.(?:\w+\.)*")
+"""Where an argument stands in tests/functional_tests of Megatron-LM, and in files of FlagScale,
+whose sections mean nothing (flagscale/runner/utils.py, flatten_dict_to_args)."""
 WORDED = (
     *("recompute_granularity", "recompute_method", "recompute_modules"),
     *("activations_checkpoint_granularity", "activations_checkpoint_method"),
@@ -98,9 +99,9 @@ class MegatronArguments(Tool):
         if not self.mine_tree(keys):
             return FileKeys(dict(keys))
         said = {
-            key.removeprefix(TESTED).replace("-", "_"): value
+            key[place.end() :].replace("-", "_"): value
             for key, value in keys.items()
-            if key.startswith(TESTED)
+            if (place := IN_YAML.match(key))
         }
         if writes := [key for key in said if key.startswith(GENERATES)]:
             raise BadInput(

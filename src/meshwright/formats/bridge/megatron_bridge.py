@@ -16,7 +16,7 @@ from typing import Any
 from ... import catalog
 from ...describe.job import Job
 from ...errors import BadInput
-from . import launch, shell
+from . import launch, megatron_args, shell
 from .edit import VALUE, Spelling
 from .keys import Keys
 from .model_megatron import NO_MODEL
@@ -256,7 +256,7 @@ class MegatronBridge(Tool):
 
     def mine_tree(self, keys: Mapping[str, Any]) -> bool:
         """A ConfigContainer, NeMo 2's configuration, or a recipe with changes."""
-        if NEMO_1.mine_tree(keys):
+        if NEMO_1.mine_tree(keys) or megatron_args.TOOL.mine_tree(keys):
             return False
         last = {key.rpartition(".")[2] for key in keys}
         return "tensor_model_parallel_size" in last or isinstance(

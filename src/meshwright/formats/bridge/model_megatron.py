@@ -39,6 +39,8 @@ def vocab(k: Keys) -> int | None:
     stated = k.whole("vocab_size")
     given = stated and stated + (kind in NULL)
     given = given or k.whole("padded_vocab_size")
+    # BigScience's Megatron-DeepSpeed
+    given = k.whole("pad_vocab_size_to") or given
     if not given and (given := VOCABULARIES.get(kind)):
         k.notes.append(
             f"vocabulary {given:,}: that of {k.get('tokenizer_type')}"

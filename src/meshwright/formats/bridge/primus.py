@@ -108,10 +108,8 @@ def understood_as_primus(file: ForeignFile, wrapped: Wrapped) -> ForeignFile:
         for key, why in file.left.items()
         if key not in plain
     }
-    tables, missing = file.tables, file.missing
-    if wrapped.model:
-        tables, missing = {**tables, "model": wrapped.model}, ()
-    elif "model" not in tables:
+    missing = file.missing
+    if "model" not in file.tables:
         missing = (
             f"trains {wrapped.stem[:60]} of Primus, which is not in the catalogue: give it, such as"
             " --model config.json",
@@ -121,7 +119,6 @@ def understood_as_primus(file: ForeignFile, wrapped: Wrapped) -> ForeignFile:
     )
     return replace(
         file,
-        tables=tables,
         missing=missing,
         left=left,
         harmless=tuple(sorted({*file.harmless, *plain})),

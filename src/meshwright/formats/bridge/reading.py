@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from ... import catalog
 from ...describe.framework import framework
 from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
+from ...describe.read import brief
 from ...errors import BadInput
 from . import cells
 from .keys import Keys
@@ -85,10 +87,12 @@ class ForeignFile:
 def understood(format: Format, said: FileKeys) -> ForeignFile:
     """Every field of the table, read from the keys of a file."""
     named = {format.older.get(k, k): v for k, v in said.keys.items()}
+    usual: dict[str, Any] = {}
     for key, configurations in format.configs.items():
+        usual |= configurations.get("*", {}) if key in named else {}
         named = {**configurations.get(str(named.get(key)), {}), **named}
     keys = Keys(
-        {**format.defaults, **named},
+        {**format.defaults, **usual, **named},
         format,
         chips=said.chips,
         notes=[*said.notes, *format.notes],
@@ -117,8 +121,8 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
             keys.tables.setdefault(table, {})[name] = value
         else:
             keys.tables[table] = value
+    needs = [*resized(keys), *keys.tables.pop("", {}).get("missing", ())]
     left, harmless = _sorted(format, keys)
-    needs = [*keys.tables.pop("", {}).get("missing", ())]
     unread = {**unreadable(format, keys, said.doubtful), **said.elsewhere}
     if sizes := [path for path in unread if path.startswith("model.")]:
         words = ", ".join(path.partition(".")[2] for path in sizes[:4])
@@ -153,6 +157,50 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
         ),
         names=said.names,
     )
+
+
+SIZES = (
+    *("model.layers", "model.hidden", "model.heads", "model.ffn"),
+    *("model.mla", "model.moe"),
+)
+"""Fields of a model that a file may change beside the model's name."""
+SIZES_OF_EXPERTS = ("experts", "top_k", "expert_ffn")
+
+
+def resized(keys: Keys) -> list[str]:
+    """The sentence on sizes in a file that are not those of the model it names; none if they are.
+
+    A size is compared where a key of it is there; what is off there, such as latent attention, is
+    off in the model too.
+    """
+    name = keys.tables.get("model")
+    if not isinstance(name, str) or not catalog.has("models", name):
+        return []
+    theirs = catalog.model(name)
+    other = {}
+    for path in SIZES:
+        cell = keys.format.cells.get(path)
+        said = [key for key in cell.keys if key in keys.said] if cell else []
+        if not (cell and said):
+            continue
+        alone = replace(keys, used=set(), left={}, notes=[], tables={})
+        mine = cells.read_cell(path, cell, alone)
+        its = getattr(theirs, path.partition(".")[2])
+        keys.used |= alone.used
+        if mine is None:  # off, if a switch says so
+            same = its is None or keys.said.get(cell.keys[0]) is None
+        elif isinstance(mine, dict) and its is not None:
+            counts = {*mine} & {*SIZES_OF_EXPERTS}
+            same = all(mine[name] == getattr(its, name) for name in counts)
+        else:
+            same = mine == its
+        if not same:
+            other[said[0]] = keys.said[said[0]]
+    words = ", ".join(f"{key} {brief(value)}" for key, value in other.items())
+    return [
+        f"has other sizes than {name}, which it names ({words}): give the model, such as"
+        " --model config.json"
+    ] * bool(other)
 
 
 NO_MASTERS = (
@@ -226,6 +274,7 @@ FIRST = {
     "layout.microbatch": 1,
     "layout.zero": 0,
     "job.precision": "as is usual on the chip",
+    "job.seq": "as long as the model's",
 }
 """Fields that a reader hears of where the file does not say them -> what is taken then, unless the
 tool's own default is read."""

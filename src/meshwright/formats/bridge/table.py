@@ -182,7 +182,7 @@ class Format:
     starts_ranks: str = ""
     """The command of a program that starts all ranks itself, from one node."""
     configs: Mapping[str, Mapping[str, Mapping[str, Any]]] = EMPTY
-    """Key -> the configuration that it names -> what that sets where the file does not."""
+    """Key -> the configuration that it names -> what that sets where the file does not; *: any."""
     config: str = ""
     """What the written file is called."""
     heading: Sequence[str] = ()
