@@ -301,9 +301,10 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
     slow = links(replace(NEAR, sharp=0.3))
     took = slow.load("all_reduce", V, group).seconds
     assert took == pytest.approx(launch(1) + ring(8, 1, V, 2, False))
-    assert links().load("all_reduce", V, group).seconds == pytest.approx(
-        launch(1) + sharp(8, V)
-    )
+    found = links().load("all_reduce", V, group)
+    assert found.seconds == pytest.approx(launch(1) + sharp(8, V))
+    # a rank's vector goes up, and its part of the sum comes down
+    assert found.busy == pytest.approx((9 / 8 * V / RATE_NEAR, 0.0))
     deaf = links(dims=(replace(DIMS[0], reduces=False), DIMS[1]))
     assert deaf.load("all_reduce", V, group).seconds == pytest.approx(took)
     assert not nccl.adds_up(deaf) and nccl.adds_up(links())
