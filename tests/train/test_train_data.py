@@ -4,6 +4,7 @@ on.
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -122,6 +123,11 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     [
         ('{"text": 3}', "line 1 has no text in its field 'text'"),
         ("{", "line 1 is not valid JSON"),
+        # of a smile that was cut in two
+        (
+            '{"text": "\\ud83d"}',
+            r"line 1 holds half of a character, '\\ud83d'",
+        ),
     ],
 )
 def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
@@ -250,6 +256,31 @@ def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_text('{"text": "a"}\n\n{}\n')
     with refusal("line 3 has no text"):
         texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["c4.00000-of-01024.json.gz", "d.ndjson", "D.JSONL.GZ", "d.jsonlines"],
+)
+def test_documents_are_told_by_their_ending(tmp_path: Path, name: str) -> None:
+    """C4's files end in .json.gz; as a text their keys would be trained on."""
+    packed = name.lower().endswith("gz")
+    with (gzip.open if packed else open)(tmp_path / name, "wb") as file:
+        file.write(b'{"text": "a", "url": "x"}\n{"text": "b"}\n')
+    texts.prepare(tmp_path / name, tmp_path / "t")
+    assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
+
+
+def test_a_dot_in_the_name_of_a_token_file_is_a_part_of_it(
+    tmp_path: Path,
+) -> None:
+    for name, text in (("t.v1", "one"), ("t.v2", "other")):
+        (tmp_path / "d.txt").write_text(text)
+        texts.prepare(tmp_path / "d.txt", tmp_path / name)
+    found = [
+        data.read_header(tmp_path / n)["tokens"] for n in ("t.v1", "t.v2.bin")
+    ]
+    assert found == [3, 5]
 
 
 MODELS = {
@@ -397,9 +428,10 @@ def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
     }.items():
         with refusal(says):
             texts.prepare(path, tmp_path / "t")
-    (tmp_path / "t.zst").write_bytes(b"(")
-    with refusal("is not a text: .*.gz, .bz2, .xz"):
-        texts.prepare(tmp_path / "t.zst", tmp_path / "t")
+    for name in ("t.zst", "t.tar.gz"):
+        (tmp_path / name).write_bytes(b"(")
+        with refusal("is not a text: .*.gz, .bz2, .xz"):
+            texts.prepare(tmp_path / name, tmp_path / "t")
 
 
 def test_what_is_half_written_has_no_name(tmp_path: Path) -> None:

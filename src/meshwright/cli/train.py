@@ -26,7 +26,8 @@ JobFile = Annotated[
 Text = Annotated[
     str,
     Parameter(
-        help="A text, or a .jsonl with one document a line; or corpus for this Python's docstrings."
+        help="A text, or a .jsonl (.json, .ndjson) with one document a line; or corpus for this"
+        " Python's docstrings."
     ),
 ]
 Resume = Annotated[

@@ -296,7 +296,9 @@ def sibling(path: Path, suffix: str) -> Path:
     """NAME.bin or NAME.json of a token file; BadInput for what has no name, such as "."."""
     if not path.name:
         raise BadInput(f"{str(path)!r} is not a token file: it has no name")
-    return path.with_suffix(suffix)
+    # a dot in a name is a part of it: books.v1 is not books.v2
+    name = path.name.removesuffix(".bin").removesuffix(".json")
+    return path.with_name(name + suffix)
 
 
 def read_header(path: Path) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""From a text to a token file: a text, a .jsonl with a document a line, either of them packed, or
-the small real text that is on every machine.
+"""From a text to a token file: a text, JSON with a document a line, either of them packed, or the
+small real text that is on every machine.
 
 Tokens are the bytes of UTF-8, or those of a Hugging Face tokenizer.json (package tokenizers, which
 has it in Rust). The small text is the documentation strings of the running Python's standard
@@ -46,8 +46,13 @@ PACKED: dict[str, Any] = {
     ".xz": lzma.open,
 }
 """Ending of a packed text -> what opens it."""
+LINES = (".jsonl", ".json", ".ndjson", ".jsonlines")
+"""Endings of JSON with a document a line; C4 has .json.gz."""
+NO_TEXT = (".zst", ".parquet", ".zip", ".tar")
 
 
+HALF = re.compile("[\ud800-\udfff]")
+"""Of a character that JSON writes as two, such as \\ud83d\\ude00, where a text was cut between."""
 LINE_END = re.compile(r"(?:\n|\r(?!\n))(?=\S)")
 """Where a line begins: after LF, CR LF, or CR alone."""
 
@@ -105,8 +110,8 @@ def write_texts(
 
 
 def texts(path: Path, key: str = "text") -> Iterator[str]:
-    """The documents of a .jsonl, its field `key` line by line, or the pieces of a text, each of
-    about a megabyte and cut where a line begins.
+    """The documents of JSON lines, their field `key`, or the pieces of a text, each of about a
+    megabyte and cut where a line begins.
 
     A text is its characters: line ends stay as they are, and a byte-order mark, which is none of
     them, is skipped.
@@ -129,22 +134,26 @@ def texts(path: Path, key: str = "text") -> Iterator[str]:
         raise BadInput(f"{path} is damaged: {error}") from None
 
 
+def endings(path: Path) -> tuple[str, str]:
+    """(ending of a text, ending of its packing), in lower case; empty where there is none."""
+    first, last = ["", "", *map(str.lower, path.suffixes)][-2:]
+    return (first, last) if last in PACKED else (last, "")
+
+
 def is_jsonl(path: Path) -> bool:
-    """Whether a text is a .jsonl, packed or not."""
-    names = path.suffixes
-    if names and names[-1] in PACKED:
-        names = names[:-1]
-    return names[-1:] == [".jsonl"]
+    """Whether a text is JSON with a document a line, packed or not."""
+    return endings(path)[0] in LINES
 
 
 def opener(path: Path) -> Callable[..., TextIO]:
     """What opens it, unpacked; BadInput for what is no text."""
-    if path.suffix in (".zst", ".parquet", ".zip", ".tar"):
+    kind, packed = endings(path)
+    if kind in NO_TEXT:
         raise BadInput(
             f"{path} is not a text: meshwright data reads a text or a .jsonl, or one packed as"
             f" {', '.join(PACKED)}"
         )
-    open_: Callable[..., TextIO] = PACKED.get(path.suffix, open)
+    open_: Callable[..., TextIO] = PACKED.get(packed, open)
     return open_
 
 
@@ -185,7 +194,7 @@ def pieces(file: TextIO) -> Iterator[str]:
 
 
 def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
-    """The texts of a .jsonl; blank lines, as between files put together, hold none."""
+    """The texts of JSON lines; blank lines, as between files put together, hold none."""
     number = 0
     # no line is held that is longer than a description may be
     while line := file.readline(LARGEST + 1):
@@ -197,6 +206,10 @@ def documents(file: TextIO, path: Path, key: str) -> Iterator[str]:
             raise BadInput(
                 f"{path} line {number} has no text in its field {key!r}"
             )
+        if half := HALF.search(row[key]):
+            raise BadInput(
+                f"{path} line {number} holds half of a character, {ascii(half[0])}: no UTF-8 has it"
+            )
         yield row[key]
 
 
@@ -207,8 +220,8 @@ def prepare(
     key: str = "text",
     end: str | None = None,
 ) -> dict[str, Any]:
-    """Make a token file of a text or .jsonl file; its header. Documents of a .jsonl end with the
-    tokenizer's end-of-text (`end`).
+    """Make a token file of a text or of JSON lines; its header. Documents of JSON lines end with
+    the tokenizer's end-of-text (`end`).
 
     Memory does not grow with the file: a few megabytes of text are held at once.
     """
