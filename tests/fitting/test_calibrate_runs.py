@@ -92,6 +92,14 @@ def test_a_fit_asks_for_a_folder(shell: Shell) -> None:
     assert "must be a folder" in shell.refused("fit -o nowhere/at/all")
 
 
+def test_a_fit_needs_two_laboratories(tmp_path: Path, shell: Shell) -> None:
+    rows = tmp_path / "runs.json"
+    rows.write_text("[{}, {}]")
+    assert "of 2 rows 0 can be used, of 0 laboratories" in shell.refused(
+        f"fit {rows} -o {tmp_path}"
+    )
+
+
 def test_rows_of_runs_need_studies(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

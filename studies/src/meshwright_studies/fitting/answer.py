@@ -11,6 +11,7 @@ import numpy as np
 
 from meshwright.compare.installation import scale
 from meshwright.describe.fitted import Parameter, fitted_parameters
+from meshwright.errors import BadInput
 from meshwright.prediction.classes import EXPERTS
 
 from ..validate.rows import Row
@@ -124,10 +125,17 @@ class FitAnswer:
 def answer(
     rows: Sequence[Row], of: Sequence[Parameter] | None = None
 ) -> FitAnswer:
-    """Fit the shared numbers to published runs and judge them."""
-    model = RunModel(
-        runs(rows), tuple(fitted_parameters() if of is None else of)
-    )
+    """Fit the shared numbers to published runs and judge them. BadInput for runs of fewer than two
+    laboratories, one of which is left out at a time.
+    """
+    used = runs(rows)
+    if len(names := {whose(run) for run in used}) < 2:
+        raise BadInput(
+            f"a fit leaves out one laboratory at a time, so it needs runs of two or more: of"
+            f" {len(rows)} rows {len(used)} can be used, of {len(names)}"
+            f" {'laboratory' if len(names) == 1 else 'laboratories'}"
+        )
+    model = RunModel(used, tuple(fitted_parameters() if of is None else of))
     return runs_as_predicted(model, fit(model))
 
 
