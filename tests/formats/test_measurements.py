@@ -295,6 +295,29 @@ def test_a_table_of_collectives_becomes_a_measured_network(
     assert gather.seconds == (3.359e-05, 9.3395e-05, 6.92e-05, 0.0002671)
 
 
+def test_groups_that_no_table_holds_are_said(
+    tmp_path: Path, shell: Shell
+) -> None:
+    """Two nodes of two ranks: of neither dimension alone."""
+    both, out = tmp_path / "all_reduce_perf.txt", tmp_path / "m.toml"
+    both.write_text(HEAD + ROWS)
+    words = f"calibrate --on a100-40 -o {out} --read"
+    assert "at two sizes, but of 2 nodes x 2 ranks" in shell.refused(
+        f"{words} {both}"
+    )
+    one = tmp_path / "one.txt"
+    one.write_text(f"all_reduce_perf\n{HEAD.replace('node1', 'node0')}{ROWS}")
+    said = shell(f"{words} {both},{one}").out
+    assert "2 nodes x 2 ranks by formula" in said
+    job = f"predict llama3.2-1b --on 4x{out} --tp 4 --batch 8seq"
+    notes = [
+        shell.json(f"{job} {more}")["notes"]
+        for more in ("", "--assumptions pytorch")
+    ]
+    unread = "are not read by assumptions realistic: --assumptions pytorch"
+    assert unread in str(notes[0]) and "not read" not in str(notes[1])
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -286,14 +286,22 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str) -> Answer:
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
         files.write_output(output, {".toml": lambda: machine})
+    left = nccl_tests.untabled(samples)
+    said = [f"use: --on 64x./{output} --assumptions pytorch"]
+    if left:
+        said += [
+            f"note: {', '.join(left)} by formula: a table is of one node, or of one rank a node"
+        ]
     return Answer(
         lambda: {
             "collectives": collectives_to_dict(fits),
             "kernels": kernels_to_dict(measured),
+            "by_formula": left,
         },
         lambda: Group(
             *([collectives(fits)] if fits else []),
             *(kernels_table(name, of) for name, of in measured.items()),
+            *said * (on is not None),
         ),
     )
 
@@ -304,8 +312,7 @@ def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
     """
     from dataclasses import replace
 
-    from ..formats import resolve
-    from ..formats.nccl_tests import tables_by_ranks
+    from ..formats import nccl_tests, resolve
 
     cluster = resolve.cluster(f"1x{on}")
     sources = {
@@ -315,11 +322,20 @@ def with_collectives(on: str, samples: list[Any], files: list[str]) -> Any:
         }
     }
     dims = [
-        replace(dim, collectives=tables_by_ranks(samples, level, sources))
+        replace(
+            dim,
+            collectives=nccl_tests.tables_by_ranks(samples, level, sources),
+        )
         if level < 2
         else dim
         for level, dim in enumerate(cluster.network.dims)
     ]
+    if not any(dim.collectives for dim in dims):
+        raise BadInput(
+            "no collective of a group inside a node, or of one rank a node, was measured at two"
+            f" sizes, but of {', '.join(nccl_tests.untabled(samples)) or 'one size'}: a machine"
+            " file keeps these"
+        )
     network = replace(
         cluster.network,
         dims=tuple(dims),

@@ -315,6 +315,19 @@ def by_group(samples: list[Sample]) -> dict[Group, list[tuple[float, float]]]:
     }
 
 
+def untabled(samples: list[Sample]) -> list[str]:
+    """Groups that stand in no table of a network, which are of groups inside a node and of one rank
+    a node.
+    """
+    return sorted(
+        {
+            f"{s.nodes} nodes x {s.per_node} ranks"
+            for s in samples
+            if s.nodes > 1 and s.per_node > 1
+        }
+    )
+
+
 def tables_by_ranks(
     samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
 ) -> dict[str, MeasuredTable]:

@@ -191,6 +191,14 @@ def of_set(r: StepResult) -> Iterator[str]:
             f"assumptions {how.name} are {REALISTIC.name} with framework {by.name}, kernels and"
             " collectives as measured where the machine has them"
         )
+    tables = job.cluster.chip.kernels or any(
+        dim.collectives for dim in job.cluster.network.dims
+    )
+    if tables and not measured:
+        yield (
+            "kernels and collectives that were measured on this machine are not read by"
+            f" assumptions {how.name}: --assumptions pytorch reads them"
+        )
     if by and job.model.traced and not job.framework and by.name in OF_CODE:
         yield (
             f"no framework is named: timed as {by.name}, which runs the model's own PyTorch code;"
