@@ -74,6 +74,10 @@ def rotary_positions(c: Config) -> Fields:
         c.where,
         c.known | ROPE_KEYS,
     )
+    # other positions in other layers (Gemma 3, Step-3.5)
+    tables = any(isinstance(value, Mapping) for value in (new or {}).values())
+    if tables or isinstance(rope.get("rope_theta"), list):
+        return {"rope_scaling": {"kind": "other"}}
     base = rope.real(
         "rope_theta", "rotary_emb_base", most=1e12, default=10000.0
     )
@@ -84,9 +88,6 @@ def rotary_positions(c: Config) -> Fields:
         "rope_base": base or 10000.0,
         "rotary_share": share or 1.0,
     }
-    # other positions in other layers (Gemma 3)
-    if any(isinstance(value, Mapping) for value in (new or {}).values()):
-        return {"rope_scaling": {"kind": "other"}}
     kind = rope.get("rope_type", "type")
     if (old is None and new is None) or kind in (None, "default"):
         return fields

@@ -101,6 +101,7 @@ class Names(dict[str, Any]):
                 "has": c.has,
                 "knows": lambda *keys: bool(c.known & {*keys}),
                 "activation": lambda *keys: activation_named(c, keys),
+                "bool": bool,
                 "is_whole": lambda value: type(value) is int,
                 "int": int,
                 "ceil": ceil,
@@ -163,9 +164,15 @@ class Names(dict[str, Any]):
 
     def named(self, key: str, otherwise: bool = False) -> bool:
         """Layer i is in the list of a key; otherwise: where there is no list."""
-        given = self.c.listed(key)
+        given = self.inside(*key.split(".")) if "." in key else self.c.get(key)
         if given is None:
             return otherwise
+        if isinstance(given, str):  # 3,4,5
+            given = [int(n) for n in given.split(",") if n.strip().isdecimal()]
+        if not isinstance(given, list):
+            raise BadInput(
+                f"{self.c.where}: {key} must be a list, not {brief(given)}"
+            )
         if key not in self.lists:  # a set: files may list 100,000 layers
             self.lists[key] = {n for n in given if isinstance(n, int)}
         return self["i"] in self.lists[key]

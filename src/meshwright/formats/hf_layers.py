@@ -40,6 +40,9 @@ def words_of_list(
     if given is None:
         return None
     layers = layer_count(c)
+    # some files list the next-token layers too
+    if len(given) == layers + c.whole("num_nextn_predict_layers", default=0):
+        given = given[:layers]
     if len(given) != layers:
         raise BadInput(
             f"{c.where}: {key} lists {len(given)} layers, num_hidden_layers is {layers}"
