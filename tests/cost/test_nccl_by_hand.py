@@ -314,26 +314,6 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
 # Bounds: no group of as many ranks, wherever they lie, is quicker.
 
 
-@pytest.mark.parametrize(
-    "kind", ["all_reduce", "all_gather", "broadcast", "all_to_all"]
-)
-@pytest.mark.parametrize("V", SIZES)
-def test_a_floor_is_below_every_group_of_at_least_so_many(
-    kind: str, V: float
-) -> None:
-    net = links()
-    bound = net.bound
-    for group in GROUPS:
-        least = bound.load(kind, V, tuple(map(float, group))).seconds
-        ranks = group[0] * group[1]
-        assert least > 0
-        for other in GROUPS:
-            if other[0] * other[1] >= ranks and other[0] <= group[0]:
-                took = net.load(kind, V, tuple(map(float, other))).seconds
-                assert least <= took * (1 + 1e-12), (group, other)
-    assert bound.load(kind, V, (1.0, 1.0)).seconds == 0.0
-
-
 def test_floors_of_one_switch_are_the_quickest_way() -> None:
     """Of rings by Simple and LL (with the smaller mix of near and far) and the switch."""
     net, V = links(), 5e9

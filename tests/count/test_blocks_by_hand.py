@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from by_hand import by_hand
 from meshwright import Job, Layout, catalog
 from meshwright.count import blocks
 from meshwright.count.model import layer
 from meshwright.count.reach import Draw, expected_reach
-from meshwright.describe.layers import Kind, kinds
+from meshwright.describe.layers import kinds
 from meshwright.layout.placement import placed
 
 T, N = 100.0, 7.0
@@ -24,25 +23,6 @@ def test_a_bias_reads_its_input_and_itself_and_keeps_its_input() -> None:
     assert op.forward.memory == T * N * 2 + N * 4
     assert op.needs == T * N * 2
     assert op.weights == N
-
-
-def test_a_biased_gate_has_two_biases() -> None:
-    """SUMMA's feed-forward: F numbers for the way up, and F more for the gate."""
-    base = by_hand(Layout(dp=1)).job
-    how = replace(
-        base.assumptions,
-        count=replace(base.assumptions.count, summa_width=None),
-    )
-    found = []
-    for gated in (False, True):
-        model = replace(base.model, bias=True, gated=gated)
-        job = replace(base, model=model, assumptions=how)
-        lay = placed(Layout(tp=1, dp=1, scheme="summa"), (1,))
-        ops = layer(job, lay, Kind(None, False))
-        found.append(
-            next(op.weights for op in ops if op.name == "ffn/up bias")
-        )
-    assert found[1] == 2 * found[0]
 
 
 def test_places_that_hold_one_of_k_experts() -> None:

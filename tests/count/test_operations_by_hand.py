@@ -410,34 +410,6 @@ def test_what_autograd_keeps() -> None:
     assert layer_norm["ffn/norm"].kept == S * D * A
 
 
-@pytest.mark.parametrize(
-    ("attention", "causal", "window", "seen"),
-    [
-        ("causal", "half", None, HALF),
-        ("causal", "full", None, 1.0),
-        ("causal", "window", None, 1.0),
-        ("causal", "window", 24, 24 / T),
-        # 24 positions see 1 to 24 keys, the others 24
-        ("causal", "half", 24, (24 * 25 / 2 + (T - 24) * 24) / T**2),
-        ("causal", "half", 2 * T, HALF),
-        ("full", "half", None, 1.0),
-        ("full", "half", 24, 49 / T),
-        ("full", "half", 90, 1.0),
-    ],
-)
-def test_shares_of_the_keys(
-    attention: str, causal: str, window: int | None, seen: float
-) -> None:
-    of = replace(
-        LLAMA,
-        attention=attention,
-        window=window,
-        pattern=("sliding",) if window else (),
-    )
-    found = rows(of_layer(of, causal=causal))["attention/core"]
-    assert found.matrix[0] == pytest.approx(2 * B * 6 * 32 * T * seen * 16)
-
-
 def test_norms_gates_and_rotation_between() -> None:
     """Of queries and keys: each head by itself with 2 x 8 numbers (a shift: twice as many), or all
     together; a gate for each element or head; rotation of 8 heads; norms before the projections
@@ -1090,6 +1062,7 @@ def test_a_layer_by_summa() -> None:
     check(rows(of_layer(GPT, layout, dropout="lbl")), expected)
     two = rows(of_layer(replace(GPT, gated=True, kv_heads=4), layout))
     assert two["ffn/up"].weights == D / 3 * F
+    assert two["ffn/up bias"].weights == F
     assert two["ffn/activation"] == silu(N * F / 2)
     assert two["attention/qkv bias"].weights == (6 + 2 * 2) * 8
     assert two["attention/qkv"].weights == D / 3 * (12 + 8) * 8 / 2

@@ -169,8 +169,15 @@ def test_share_of_keys_seen(
     layout = Layout(dp=1)
     share = seen(DeviceMicrobatch.from_layout(job, layout), window)
     assert share * T * T == pytest.approx(pairs)
-    full = replace(job, assumptions=FULL)
-    assert seen(DeviceMicrobatch.from_layout(full, layout), window) == 1
+    # as papers count it: all keys, or those of the window
+    for causal, pairs in (("full", 1.0), ("window", min(w, T) / T)):
+        count = replace(REALISTIC.count, causal=causal)
+        how = replace(REALISTIC, count=count)
+        at = DeviceMicrobatch.from_layout(
+            replace(job, assumptions=how), layout
+        )
+        if causal == "full" or attention == "causal":
+            assert seen(at, window) == pytest.approx(pairs)
 
 
 @pytest.mark.parametrize(

@@ -540,6 +540,10 @@ def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
     """97 replicas in nodes of 8: 12.125 of them; where the far dimension has room, one a node."""
     assert placed(Layout(dp=97), (8, 13)).placement["dp"] == (8, 12.125)
     assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
+    # beside 8 ranks of tp no replica is in their node, beside 4 two are
+    for tp, share in ((8, (1, 97)), (4, (2, 48.5))):
+        beside = placed(Layout(tp=tp, dp=97), (8, 13)).placement
+        assert (beside["tp"], beside["dp"]) == ((tp, 1), share)
     both = placed(cut("tp2 dp7"), (8, 2)).placement
     assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
     # one leaf of 16 nodes, not full
@@ -634,6 +638,15 @@ def test_chunks_of_a_rank() -> None:
             {"kv heads": 4, "sliding.kv_heads": 3}, {}, 0,
         ),
         (
+            {
+                "pattern": ("linear", "sliding"), "window": 8,
+                "linear": Linear(8, 4, 4, key_heads=2),
+                "sliding": SlidingHeads(6, 3, 8),
+            },
+            {"sliding.heads": 6, "linear.key_heads": 2},
+            {"sliding.kv_heads": 3}, {"linear.key_heads": 2}, 0,
+        ),
+        (
             {"pattern": ("linear",), "linear": Linear(8, 4, 4, key_heads=2)},
             {"linear.key_heads": 2}, {}, {"linear.key_heads": 2}, 0,
         ),
@@ -675,6 +688,10 @@ def test_what_tensor_and_context_parallelism_cut(
     and what no framework cuts only alone."""
     of = replace(DENSE, **parts)
     assert dict(cuts.heads(of)) == heads
+    whole = [
+        t for t in range(1, 121) if all(even(t, n) for n in heads.values())
+    ]
+    assert cuts.most_tp(of) == whole[-1]
     assert dict(cuts.shared_heads(of)) == shared
     assert dict(cuts.exchanged_heads(of)) == exchanged
     assert len(cuts.uncut(of)) == uncut

@@ -9,9 +9,8 @@ import pytest
 from by_hand import CHIP, MODEL
 from meshwright import Cluster, Dim, Job, Layout, Network
 from meshwright.catalog import model as catalogue
-from meshwright.describe.mixers import Indexer, Linear, SlidingHeads
-from meshwright.layout import cuts, rules, schemes, trainable
-from meshwright.layout.placement import placed
+from meshwright.describe.mixers import Indexer
+from meshwright.layout import rules, schemes, trainable
 
 NET = Network("n", (Dim("node", 1e9, 0.0, size=999),))
 WIDE = replace(MODEL, hidden=96, heads=12, ffn=260, seq=160)
@@ -32,29 +31,6 @@ def test_a_rule_is_a_key() -> None:
     assert len({*every}) == len(every) == len({rule.name for rule in every})
     with pytest.raises(AttributeError):
         rules.EVEN_BATCH.name = "another"  # type: ignore[misc]
-
-
-def test_what_tp_cuts_where_no_layer_has_the_usual_heads() -> None:
-    """Linear attention has key heads of its own; sliding layers may have too."""
-    linear = Linear(4, 8, 16, "delta")
-    of = replace(WIDE, pattern=("linear",), linear=linear)
-    assert dict(cuts.heads(of)) == {"linear.key_heads": linear.keys}
-    assert cuts.most_tp(of) == linear.keys
-    both = replace(of, pattern=("linear", "full"))
-    assert dict(cuts.heads(both)) == {"heads": 12, "linear.key_heads": linear.keys}  # fmt: skip
-    slides = replace(of, pattern=("linear", "sliding"), window=64)
-    assert dict(cuts.heads(slides)) == dict(cuts.heads(both))
-    own = replace(slides, sliding=SlidingHeads(6, 3, 8))
-    assert dict(cuts.heads(own)) == {"sliding.heads": 6, "linear.key_heads": linear.keys}  # fmt: skip
-
-
-def test_a_full_node_has_no_room_for_replicas() -> None:
-    """97 replicas that do not fit whole: beside 8 ranks of tp in nodes of 8 all are elsewhere, of 4
-    two are in each node, alone 8 are."""
-    for tp, share in ((8, (1, 97)), (4, (2, 48.5)), (1, (8, 12.125))):
-        at = placed(Layout(tp=tp, dp=97), (8, 13))
-        assert at.placement["dp"] == share
-        assert at.placement["tp"] == (tp, 1)
 
 
 @pytest.mark.parametrize(
