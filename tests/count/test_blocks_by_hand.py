@@ -9,7 +9,6 @@ import pytest
 from meshwright import Job, Layout, catalog
 from meshwright.count import blocks
 from meshwright.count.model import layer
-from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.layers import kinds
 from meshwright.layout.placement import placed
 
@@ -23,12 +22,6 @@ def test_a_bias_reads_its_input_and_itself_and_keeps_its_input() -> None:
     assert op.forward.memory == T * N * 2 + N * 4
     assert op.needs == T * N * 2
     assert op.weights == N
-
-
-def test_places_that_hold_one_of_k_experts() -> None:
-    """Of one place always that one; of 8 places and 2 experts 8 (1 - (7/8)^2)."""
-    assert expected_reach(1.0, Draw(4)) == 1.0
-    assert expected_reach(8.0, Draw(2)) == pytest.approx(8 * (1 - 49 / 64))
 
 
 def test_a_chain_of_passes_reads_its_inputs_and_writes_its_result() -> None:

@@ -43,6 +43,7 @@ def of_all_draws(experts: int, x: int, draw: Draw) -> float:
 @pytest.mark.parametrize(
     ("experts", "draw"),
     [
+        (8, Draw(3)),
         (8, Draw(4, groups=4, top_groups=2)),
         (16, Draw(4, groups=8, top_groups=3)),
         (16, Draw(5, groups=8, top_groups=4)),
