@@ -287,6 +287,7 @@ def kill(run: Run, chance: random.Random, launcher: bool) -> Kill:
         torn = begun and any(not p.with_suffix("").exists() for p in left)
         last = run.look()
         run.sound()
+        assert "Full Schedule" not in run.told(), "a page of PyTorch's"
         run.restarts += 1
         run.began = int(AGAIN.findall(run.told())[-1] or 0)
     assert run.began >= newest, (

@@ -15,7 +15,7 @@ from kills import LAYOUTS, Scene, play  # noqa: E402
 def test_three_kills(tmp_path: Path) -> None:
     """One while ranks train, two while checkpoints are written."""
     scene = Scene(
-        {"pp": 2, "microbatch": 2},
+        {"pp": 2, "microbatch": 2, "schedule": "zbv"},
         2,
         kills=3,
         seed=4,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -54,6 +55,8 @@ HARMLESS = (
     "<class 'torch.autograd.function.Function'> should not be instantiated",
 )
 """Beginnings of warnings of torch that concern no user of ours."""
+SCHEDULES = "torch.distributed.pipelining.schedules"
+"""The logger of PyTorch's pipelines."""
 
 
 class RankFailed(MeshwrightError):
@@ -246,6 +249,8 @@ def _in_group(
     """Do the work of one rank inside a process group."""
     for message in HARMLESS:
         warnings.filterwarnings("ignore", message)
+    # a page of its schedule, from each rank that the end of another reaches
+    logging.getLogger(SCHEDULES).setLevel(logging.CRITICAL)
     torch.set_num_threads(threads)
     place = torch.device(device, here) if device == "cuda" else None
     if place:
