@@ -33,16 +33,22 @@ HEAD = """# nThread 1 nGpus 1 minBytes 1048576 maxBytes 8388608 step: 2(factor) 
 """
 
 
-def place(size: int, us: float) -> str:
-    """Time, algbw, busbw and errors of one place."""
-    return f"{us:.2f}  {size / us / 1e3:.2f}  {1.5 * size / us / 1e3:.2f}  0"
+def place(size: int, us: float, bus: float = 1.5) -> str:
+    """Time, algbw, busbw (times `bus`: of an all-reduce of four) and errors of one place."""
+    rate = size / us / 1e3
+    return f"{us:.2f}  {rate:.2f}  {bus * rate:.2f}  0"
 
 
-ROWS = "\n".join(
-    f"     {size}        {size // 4}     float     sum      -1   {place(size, 21 + size / 1e4)}  "
-    f" {place(size, 19 + size / 1e4)}"
-    for size in (2**20, 2**21, 2**22)
-)
+def lines(bus: float = 1.5) -> str:
+    """Lines of three sizes."""
+    return "\n".join(
+        f"     {size}        {size // 4}     float     sum      -1   "
+        f"{place(size, 21 + size / 1e4, bus)}   {place(size, 19 + size / 1e4, bus)}"
+        for size in (2**20, 2**21, 2**22)
+    )
+
+
+ROWS = lines()
 # Measured on Perlmutter (NERSC), 4 A100 a node, published with arXiv 2410.00273: a few lines of the
 # table.
 PERLMUTTER = """# size_bytes: the full vector
@@ -76,7 +82,7 @@ def test_the_text_says_the_collective_or_the_file_does(tmp_path: Path) -> None:
     with refusal("does not say which collective"):
         nccl_tests.load_samples(file)
     file.write_text(
-        "# Collective test starting: reduce_scatter_perf\n" + HEAD + ROWS
+        f"# Collective test starting: reduce_scatter_perf\n{HEAD}{lines(0.75)}"
     )
     assert nccl_tests.load_samples(file)[0].kind == "reduce_scatter"
 
@@ -132,6 +138,19 @@ def test_what_a_launcher_writes_before_a_line_changes_nothing(
     assert nccl_tests.load_samples(file) == plain and len(plain) == 3
 
 
+def test_lines_say_which_collective_and_how_many_ranks(tmp_path: Path) -> None:
+    """By busbw over algbw, whatever a name or a list of ranks says: (n - 1) / n for a gather."""
+    file = tmp_path / "all_gather_perf.txt"
+    file.write_text(HEAD + lines(0.75))
+    assert len(nccl_tests.load_samples(file)) == 3
+    for bus in (1.5, 7 / 8):
+        file.write_text(HEAD + lines(bus))
+        with refusal(
+            "of another collective, or of other ranks: .* be 0.75 times"
+        ):
+            nccl_tests.load_samples(file)
+
+
 def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
     """Whatever moved a column: size / time must be algbw, as far as both are printed."""
     file = tmp_path / "all_reduce_perf.txt"
@@ -144,6 +163,14 @@ def test_a_time_that_contradicts_its_rate_is_refused(tmp_path: Path) -> None:
     # a title whose column is not there
     file.write_text(old.replace("redop     time", "redop    root     time"))
     with refusal("algbw must be size / time"):
+        nccl_tests.load_samples(file)
+
+
+def test_times_of_wrong_results_are_refused(tmp_path: Path) -> None:
+    """As on machines that damage what they send, where such lines took a hundred times as long."""
+    file = tmp_path / "all_reduce_perf.txt"
+    file.write_text(f"{HEAD}{ROWS}".removesuffix("0") + "18134\n")
+    with refusal("says that 18134 elements came out wrong"):
         nccl_tests.load_samples(file)
 
 
@@ -176,15 +203,15 @@ CELL = st.sampled_from(
 def test_damaged_output_is_samples_or_a_sentence(
     changes: list[tuple[int, int, str]],
 ) -> None:
-    lines = [line.split(" ") for line in (HEAD + ROWS).splitlines()]
+    cells = [line.split(" ") for line in (HEAD + ROWS).splitlines()]
     for at, cell, text in changes:
-        words = lines[at % len(lines)]
+        words = cells[at % len(cells)]
         full = [i for i, word in enumerate(words) if word] or [0]
         words[full[cell % len(full)] : full[cell % len(full)] + 1] = [text]
     try:
         found = list(
             nccl_tests.of_text(
-                "\n".join(map(" ".join, lines)), "all_reduce", "x.txt"
+                "\n".join(map(" ".join, cells)), "all_reduce", "x.txt"
             )
         )
     except BadInput as error:
@@ -210,7 +237,7 @@ def test_columns_that_a_collective_leaves_blank(tmp_path: Path) -> None:
     exchange.
     """
     file = tmp_path / "alltoall_perf.txt"
-    row = f"   1048576     32768     float     -1   {place(2**20, 100)}   N/A  N/A  N/A  N/A\n"
+    row = f"   1048576     32768     float     -1   {place(2**20, 100, 0.75)}   N/A  N/A  N/A  N/A\n"
     file.write_text(HEAD + row)
     assert [(s.kind, s.seconds) for s in nccl_tests.load_samples(file)] == [
         ("all_to_all", pytest.approx(100e-6))
@@ -223,7 +250,7 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
     file = tmp_path / "log.txt"
     one = HEAD.replace("node1", "node0")
     file.write_text(
-        f"+ srun ./all_reduce_perf -g 1\n{HEAD}{ROWS}\n+ srun ./all_gather_perf -g 1\n{one}{ROWS}\n"
+        f"+ srun ./all_reduce_perf -g 1\n{HEAD}{ROWS}\n+ srun ./all_gather_perf -g 1\n{one}{lines(0.75)}\n"
     )
     assert [
         (s.kind, s.nodes, s.per_node) for s in nccl_tests.load_samples(file)
@@ -233,16 +260,14 @@ def test_runs_after_each_other_keep_their_collectives_and_groups(
 def test_groups_of_a_split_are_groups(tmp_path: Path) -> None:
     """NCCL_TESTS_SPLIT: ranks are numbered over all groups (util.cu, writeDeviceReport)."""
     file = tmp_path / "all_reduce_perf.txt"
-    lines = HEAD.splitlines()
+    head = HEAD.splitlines()
     for rank, group in enumerate((0, 1, 0, 1)):
-        lines[3 + rank] = lines[3 + rank].replace(
-            "Group  0", f"Group  {group}"
-        )
-    file.write_text("\n".join([*lines, ROWS]))
+        head[3 + rank] = head[3 + rank].replace("Group  0", f"Group  {group}")
+    file.write_text("\n".join([*head, lines(1.0)]))
     found = nccl_tests.load_samples(file)
     assert {(s.nodes, s.per_node) for s in found} == {(2, 1)}
-    lines[4] = lines[4].replace("Group  1", "Group  0")
-    file.write_text("\n".join([*lines, ROWS]))
+    head[4] = head[4].replace("Group  1", "Group  0")
+    file.write_text("\n".join([*head, lines(1.0)]))
     with refusal("different numbers of ranks \\(1, 1, 2\\)"):
         nccl_tests.load_samples(file)
 

@@ -5,9 +5,10 @@ A line of nccl-tests says what its line of titles says, in whatever version:
     size count type [redop] [root]  time algbw busbw ...  time algbw busbw ...
 out of place, then in place, with times in microseconds and GB/s. `size` is the full vector: what
 each rank ends with (all-gather) or starts with (reduce-scatter, all-to-all), and algbw = size /
-time, which every line is held to. Before the size a launcher may have written anything: a rank
-(mpirun --tag-output, srun --label), a time, a pod. Source: github.com/NVIDIA/nccl-tests,
-doc/PERFORMANCE.md and src/common.cu, versions 2.0 to 2.19.
+time and busbw = algbw times a factor of the collective and its ranks, which every line is held to.
+Before the size a launcher may have written anything: a rank (mpirun --tag-output, srun --label), a
+time, a pod. Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md and src/common.cu, versions
+2.0 to 2.19.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import csv
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,12 +179,11 @@ def sample(
             "which reports the time of the launch on the CPU"
         )
     nodes, per_node = shape(ranks, where)
-    times = list(seconds_of_line(size, cells, titles, line))
-    if (
-        nodes * per_node > 1
-        and times
-        and possible(size, seconds := sum(times) / len(times))
-    ):
+    if nodes * per_node < 2:
+        return
+    bus = on_the_bus(kind, nodes * per_node)
+    times = list(seconds_of_line(size, cells, titles, bus=bus, line=line))
+    if times and possible(size, seconds := sum(times) / len(times)):
         yield Sample(kind, nodes, per_node, bytes=size, seconds=seconds)
 
 
@@ -205,15 +206,35 @@ def shape(ranks: Hosts, where: str) -> tuple[int, int]:
     return len(first), first[0]
 
 
+def on_the_bus(kind: str, ranks: int) -> float:
+    """busbw over algbw, by which a line says what it measured and among how many ranks
+    (doc/PERFORMANCE.md).
+    """
+    parts = {
+        "all_reduce": 2,
+        "all_gather": 1,
+        "reduce_scatter": 1,
+        "all_to_all": 1,
+    }
+    return parts[kind] * (ranks - 1) / ranks if kind in parts else 1.0
+
+
 def seconds_of_line(
-    size: float, cells: list[str], titles: list[str], line: str
+    size: float, cells: list[str], titles: list[str], bus: float, line: str
 ) -> Iterator[float]:
-    """Seconds of each column `time` that has one; each must be size / algbw as far as both are
-    printed.
+    """Seconds of each column `time` that has one; each must be size / algbw, and busbw `bus` times
+    algbw, as far as they are printed. BadInput where results came out wrong, whose times are those
+    of nothing.
     """
     # some versions leave it blank for what reduces nothing
     if "redop" in titles and all_numbers(cells[:1]):
         titles = [title for title in titles if title != "redop"]
+    for title, cell in zip(titles, cells, strict=False):
+        if title == "#wrong" and all_numbers([cell]) and float(cell) > 0:
+            raise BadInput(
+                f"{line} says that {cell[:20]} elements came out wrong: its data were damaged, and"
+                " its time says nothing"
+            )
     for at, title in enumerate(titles):
         if (
             title != "time"
@@ -224,6 +245,11 @@ def seconds_of_line(
         try:
             time = interval(cells[at], MICROSECOND)
             rate = interval(cells[at + 1], GB)
+            busy = (
+                interval(cells[at + 2], GB)
+                if titles[at + 2 : at + 3] == ["busbw"]
+                else (0.0, inf)
+            )
         except (ValueError, IndexError, OverflowError):
             raise BadInput(
                 f"{line} is not a line of nccl-tests with the columns {' '.join(titles)[:120]}"
@@ -232,6 +258,11 @@ def seconds_of_line(
             raise BadInput(
                 f"{line} contradicts itself: algbw must be size / time, but {size:.15g} bytes "
                 f"in {cells[at][:20]} us are not {cells[at + 1][:20]} GB/s"
+            )
+        if not bus * rate[0] <= busy[1] or not busy[0] <= bus * rate[1]:
+            raise BadInput(
+                f"{line} is of another collective, or of other ranks: busbw would be {bus:.4g}"
+                f" times algbw, not {cells[at + 2][:20]} of {cells[at + 1][:20]}"
             )
         yield float(cells[at]) * MICROSECOND
 
