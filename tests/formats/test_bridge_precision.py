@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from meshwright import Job, Layout
 from meshwright.describe.job import PRECISIONS
+from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
+from meshwright.formats.bridge import launch
 
 MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256
  --num-attention-heads 4 --seq-length 128 --vocab-size 512 --swiglu --micro-batch-size 1
@@ -69,3 +72,76 @@ def test_a_switch_needs_no_value(tmp_path: Path) -> None:
     found = bridge.read_file(str(path))
     assert found.tables["layout"]["sequence_parallel"] is True
     assert not found.left
+
+
+RECIPE = "run_recipe.py --recipe {} "
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("mixed_precision=bf16_mixed", "bf16"),
+        ("mixed_precision=bf16_mixed ddp.grad_reduce_in_fp32=false", "bf16"),
+        (
+            "mixed_precision=null mixed_precision={bf16:true,grad_reduce_in_fp32:false}",
+            "bf16-pure",
+        ),
+        (
+            "mixed_precision=null mixed_precision={bf16:true,grad_reduce_in_fp32:true}",
+            "bf16",
+        ),
+    ],
+)
+def test_which_word_of_bridge_says_the_gradients(
+    line: str, numbers: str
+) -> None:
+    """mixed_precision's own sets that of ddp when the run starts (NVIDIA-NeMo/Megatron-Bridge@067f987,
+    training/config.py, runtime_config_update): a plan with gradients in 16 bits was written, and
+    read, by ddp's word, and ran with 32.
+    """
+    text = RECIPE.format("llama3_70b_pretrain_config") + line
+    file = bridge.read_file("run.sh", text)
+    assert file.tables["job"]["precision"] == numbers
+    assert ("ddp.grad_reduce_in_fp32" in file.left) == ("ddp." in line)
+
+
+def test_what_a_run_of_bridge_saved_says_its_gradients() -> None:
+    """run_config.yaml has both words, after the start, and they agree."""
+    keys = {
+        "ddp.grad_reduce_in_fp32": False,
+        "mixed_precision.bf16": True,
+        "mixed_precision.grad_reduce_in_fp32": False,
+        "model.tensor_model_parallel_size": 2,
+    }
+    tool = bridge.tool_named("megatron-bridge")
+    file = bridge.understood_as("megatron-bridge", tool.of_tree(keys, ""))
+    assert file.tables["job"]["precision"] == "bf16-pure"
+    assert "ddp.grad_reduce_in_fp32" not in file.left
+
+
+@pytest.mark.parametrize("precision", ["bf16", "bf16-pure", "fp8", "fp8-pure"])
+def test_a_recipe_is_written_with_the_gradients_of_the_plan(
+    precision: str,
+) -> None:
+    """And without the first and last layer in 16 bits, which the recipe of current scaling has."""
+    layout = Layout(dp=8, zero=1)
+    job = Job(
+        "llama3-8b",
+        "8xh100-sxm",
+        64,
+        layout,
+        precision=precision,
+        framework="megatron-bridge",
+        software=Software(
+            float8="tensorwise" if "8" in precision else None,
+            gradients=None if precision.endswith("-pure") else "fp32",
+        ),
+    )
+    place = launch.Place(path="p.toml", nodes=1, ranks=8)
+    text, _ = bridge.write(job, "megatron-bridge", place)
+    assert ("grad_reduce_in_fp32:false" in text) == precision.endswith("-pure")
+    assert ("mixed_precision=bf16_mixed" in text) == (precision == "bf16")
+    assert "ddp.grad_reduce" not in text and "current_scaling" not in text
+    back = bridge.read_file("run.sh", text)
+    said = back.tables["job"]["precision"]
+    assert PRECISIONS[said] == job.filled.precision and not back.left

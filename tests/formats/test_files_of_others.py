@@ -857,6 +857,40 @@ def test_words_of_megatron_deepspeed() -> None:
         bridge.read_file("run.sh", line)
 
 
+def test_deepspeed_beside_megatrons_arguments() -> None:
+    """Its stage may stand in its file alone (examples_deepspeed/MoE of Megatron-DeepSpeed): the run
+    was taken for Megatron's own, without ZeRO. Its schedule, and a length in tokens, are read.
+    """
+    line = OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "")
+    line = line.replace("--deepspeed --zero-stage 3", "")
+    file = bridge.read_file(
+        "run.sh", line + " --deepspeed --deepspeed_config a.json\n"
+    )
+    assert unread(file) == {"zero"}
+    assert file.tables["job"]["framework"] == "megatron-deepspeed"
+    more = " --deepspeed --zero-stage 1 --pipeline-model-parallel-size 2"
+    more += (
+        " --enable-zbh1-pipeline --train-tokens 300000000000 --cpu-optimizer\n"
+    )
+    file = bridge.read_file("run.sh", line + more)
+    assert not file.unread and layout(file)["schedule"] == "zb-h1"
+    assert layout(file)["offload"] == "optimizer:1"
+    assert file.tables["job"]["tokens"] == 3e11
+
+
+def test_preferences_of_nemo_rl_are_named() -> None:
+    """examples/nemo_gym/grpo_qwen3_30ba3b_instruct.yaml, in part, was read as Megatron-Bridge."""
+    keys = {
+        "grpo": {"num_prompts_per_step": 64},
+        "policy": {
+            "megatron_cfg": {"tensor_model_parallel_size": 4},
+            "train_global_batch_size": 512,
+        },
+    }
+    with refusal("NeMo RL"):
+        bridge.read_file("grpo.yaml", json.dumps(keys))
+
+
 # ---------------------------------------------------------------- MaxText
 
 

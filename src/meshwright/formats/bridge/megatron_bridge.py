@@ -48,6 +48,17 @@ SCALINGS = {
 }
 
 
+MIXED = "mixed_precision."
+SIXTEEN_BITS = {"_target_": "torch.bfloat16", "_call_": False}
+NUMBERS = {
+    "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
+    "params_dtype": SIXTEEN_BITS,
+    "pipeline_dtype": SIXTEEN_BITS,
+}
+"""How a configuration names its class, and types of torch."""
+GRADIENTS = "ddp.grad_reduce_in_fp32"
+
+
 RECIPES_SAY = (
     *("layout.tp", "layout.pp", "layout.cp", "layout.ep"),
     *("layout.microbatch", "layout.recompute", "job.seq"),
@@ -73,6 +84,15 @@ def _unquoted(text: str) -> str | None:
         return None
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if quoted else text
+
+
+def _settings(name: str, value: str) -> dict[str, Any]:
+    """The setting of an override, without its section; of a table in braces, all of its fields."""
+    if value.startswith("{"):
+        fields = re.findall(r"\b([a-z]\w*):([\w.]+)", value)
+        return {key: _unquoted(word) for key, word in fields}
+    key = name if name == GRADIENTS else name.rpartition(".")[2]
+    return {key: _unquoted(value)}
 
 
 def _with_recipe(keys: dict[str, Any], chips: int | None) -> FileKeys:
@@ -183,7 +203,10 @@ def write_recipe(job: Job, out: dict[str, Any]) -> None:
 
 
 def write_mixed_precision(job: Job, out: dict[str, Any]) -> None:
-    """A recipe of mixed precision by its name."""
+    """A recipe of mixed precision by its name; its fields, where the plan has gradients in 16 bits,
+    which no recipe has and no key beside it sets (training/config.py, runtime_config_update), or
+    all layers in FP8, where the recipe has the first and the last in 16 bits.
+    """
     compute, _, half = job.precision.name.partition("-")
     if compute not in ("bf16", "fp8", "fp4"):
         raise BadInput(
@@ -200,9 +223,12 @@ def write_mixed_precision(job: Job, out: dict[str, Any]) -> None:
         raise BadInput(
             f"Megatron-Bridge has no recipe of mixed precision with {scaling} scaling"
         )
-    out["mixed_precision"] = PRECISIONS[word]
-    if half:
-        out["grad_reduce_in_fp32"] = False
+    recipe = PRECISIONS[word]
+    if not half and word != SCALINGS["tensorwise"]:
+        out["mixed_precision"] = recipe
+        return
+    out |= {"bf16": True, "grad_reduce_in_fp32": not half}
+    out |= get(NAME).words["mixed_precision"][recipe]
 
 
 def section_of(name: str) -> str:
@@ -229,6 +255,8 @@ def _hydra(value: Any) -> str:
         return "null"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(map(_hydra, value)) + "]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{k}:{_hydra(v)}' for k, v in value.items())}}}"
     text = str(value)
     return text if BARE.fullmatch(text) else json.dumps(text)
 
@@ -281,7 +309,7 @@ class MegatronBridge(Tool):
         for word in words[start + 1 :]:
             name, equals, value = word.lstrip("+~").partition("=")
             if equals and re.fullmatch(r"[\w.]+", name):
-                keys[name.rpartition(".")[2]] = _unquoted(value)
+                keys |= _settings(name, value)
         return _with_recipe(keys, launch.ranks_started(words, script))
 
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
@@ -289,6 +317,7 @@ class MegatronBridge(Tool):
         settings: dict[str, Any] = {}
         for key, value in keys.items():
             section, _, name = key.rpartition(".")
+            name = key if key == GRADIENTS else name
             if {*DISTILLED} & {*section.split(".")}:
                 raise BadInput(
                     f"Megatron-Bridge: {key}: distillation runs a second model,"
@@ -307,8 +336,16 @@ class MegatronBridge(Tool):
         format = get(NAME)
         recipe = out.pop("recipe")
         lines = [f"--recipe {recipe} --mode pretrain --dataset mock"]
-        for name, value in {**usual_layout_keys(job), **out}.items():
-            lines.append(shlex.quote(f"{section_of(name)}={_hydra(value)}"))
+        paths = {
+            section_of(name): value
+            for name, value in {**usual_layout_keys(job), **out}.items()
+        }
+        own = [path for path in paths if path.startswith(MIXED)]
+        numbers = {path.removeprefix(MIXED): paths.pop(path) for path in own}
+        if numbers:  # a recipe's own table would be merged with it
+            lines.append(f"{MIXED[:-1]}=null")
+            paths[MIXED[:-1]] = {**NUMBERS, **numbers}
+        lines += [shlex.quote(f"{p}={_hydra(v)}") for p, v in paths.items()]
         return launch.script(at, format, format.program, [*lines, launch.REST])
 
     def words(self, out: dict[str, Any]) -> dict[str, Any]:

@@ -334,8 +334,10 @@ def runs_on(k: Keys, framework: str) -> None:
 
 
 def run_tokens(k: Keys, key: str, unit: str) -> float | None:
-    """Tokens of a run of so many steps, or sequences."""
+    """Tokens of a run of so many steps, sequences, or tokens."""
     count = k.number(key)
+    if unit == "tokens":
+        return count
     if unit == "steps":
         size = k.so_far("job.batch")
         count = count and size and count * int(str(size).removesuffix("seq"))

@@ -73,7 +73,7 @@ class Cell:
     where: str = ""
     """A degree, such as layout.cp: where it is 1 the field means nothing."""
     lengths: Mapping[str, str] | None = None
-    """Key of a length of the run -> its unit, steps or sequences; the first is written."""
+    """Key of a length of the run -> its unit, steps, sequences or tokens; the first is written."""
     default: Any = UNSAID
     """What the format means where the key is missing, in our words; UNSAID: our default."""
     script: str = ""
