@@ -18,9 +18,12 @@ from .. import parse_json, parse_toml, read_text
 from ..logs import TITLES, read_log, steps_of
 from . import (
     accelerate,
+    axolotl,
     deepspeed,
+    hf_trainer,
     launch,
     maxtext,
+    megatron,
     megatron_args,
     megatron_bridge,
     nemo,
@@ -32,6 +35,7 @@ from . import (
 )
 from .dumps import dump, headed
 from .edit import LARGEST_BASE
+from .keys import FUNCTIONS
 from .reading import (
     ASKED,
     BATCH,
@@ -46,6 +50,12 @@ from .tool import Tool
 from .tree import flat_keys, parse_yaml
 from .writing import keys_of
 
+FUNCTIONS.update(
+    fsdp_zero=hf_trainer.fsdp_zero,
+    stage_list=torchtitan.stage_list,
+    stage_named=axolotl.deepspeed_stage,
+    stages_dealt=megatron.stages_dealt,
+)
 OWN = {
     tool.name: tool
     for tool in (

@@ -12,7 +12,6 @@ from .shared import (
     runs_on,
 )
 
-NAME = "axolotl"
 F = "fsdp_config."
 STRATEGIES = tuple(
     F + name

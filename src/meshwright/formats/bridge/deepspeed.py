@@ -8,12 +8,6 @@ from typing import Any
 from .reading import FileKeys
 from .tool import Tool
 
-NAME = "deepspeed"
-OWN = (
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "zero_optimization.stage",
-)
 AUTO = "auto"
 """Left to transformers, which fills it in from the script's arguments."""
 
@@ -24,9 +18,6 @@ class DeepSpeed(Tool):
     def of_tree(self, keys: Mapping[str, Any], where: str) -> FileKeys:
         """The keys, but for those that are left to the script."""
         auto = [key for key, value in keys.items() if value == AUTO]
-        notes = (
-            [f"left to the script (auto): {', '.join(auto)}"] if auto else []
-        )
-        return FileKeys(
-            {k: v for k, v in keys.items() if v != AUTO}, None, tuple(notes)
-        )
+        note = f"left to the script (auto): {', '.join(auto)}"
+        own = {k: v for k, v in keys.items() if v != AUTO}
+        return FileKeys(own, notes=(note,) * bool(auto))

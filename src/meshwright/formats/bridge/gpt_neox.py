@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ...describe.job import Job
 from ...errors import BadInput
 from .keys import Keys
@@ -30,12 +32,8 @@ def vocab(k: Keys) -> int | None:
 
 def attention_kernel(k: Keys) -> str | None:
     """By the kinds of attention of the layers.  Raises BadInput for any that see a part."""
-    kinds = [w for w in k.items("attention_config") if w.strip("[]'\" ")]
-    words = {w.strip("[]'\" ") for kind in kinds for w in kind.split(",")}
-    named = {
-        w.strip("[]'\" ") for w in words if not w.strip("[]'\" ").isdecimal()
-    }
-    if other := named - {*DENSE, ""}:
+    named = {*re.findall(r"[a-z_]+", k.word("attention_config"))}
+    if other := named - {*DENSE}:
         raise BadInput(
             f"GPT-NeoX: attention_config with {', '.join(sorted(other))[:60]} is another model:"
             " give it as config.json"
@@ -58,14 +56,3 @@ def write_vocab(job: Job, out: Out) -> None:
             "tokenizer_type": "HFTokenizer",
             "vocab_file": "tokenizer.json",
         }
-
-
-def write_kernel(job: Job, out: Out) -> None:
-    """FlashAttention in all layers, or its own fused softmax."""
-    kernel = job.attention_kernel
-    if kernel not in ("framework", "fa2", "fused-softmax"):
-        raise BadInput(
-            f"GPT-NeoX runs the kernels fa2 and fused-softmax, not {kernel}"
-        )
-    if kernel == "fa2":
-        out["attention_config"] = [[["flash"], job.model.layers]]

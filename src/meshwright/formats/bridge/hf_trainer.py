@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...describe.read import brief
 from . import axolotl
 from .keys import Keys
-from .shared import SHARDING, runs_on
+from .shared import SHARDING
 
 WRAPPED = ("auto_wrap", "true", "2")
 """Words of `fsdp` with which each layer is a unit of its own."""
@@ -29,28 +29,3 @@ def fsdp_zero(k: Keys) -> int:
             " layer",
         )
     return stage
-
-
-def zero_swift(k: Keys) -> int:
-    """ms-swift has a configuration of its own for FSDP 2, by that name."""
-    if k.word("fsdp") != "fsdp2":
-        return fsdp_zero(k)
-    runs_on(k, "fsdp2")
-    return 3
-
-
-FSDP2 = ("fsdp2", "fsdpturbo")
-"""LLaMA-Factory v1's words for PyTorch's second FSDP (plugins/trainer_plugins/distributed)."""
-
-
-def zero_v1(k: Keys) -> int:
-    """FSDP frees gathered weights, or not; DeepSpeed by the name of its file."""
-    name = k.word("dist_config.name", "none")
-    if name == "deepspeed":
-        return axolotl.deepspeed_stage(k, "dist_config.config_file")
-    if name not in (*FSDP2, "none"):
-        k.unreadable("dist_config.name", f"{brief(name)}: give --zero")
-    if name not in FSDP2:
-        return 0
-    runs_on(k, "fsdp2")
-    return 3 if k.switch("dist_config.reshard_after_forward", True) else 2

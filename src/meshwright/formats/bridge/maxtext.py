@@ -18,12 +18,6 @@ from .shared import Out, inside, model_in_catalogue
 from .tool import Tool
 
 
-def etp(k: Keys) -> int | None:
-    """The axes of tp cut the width of an expert too (base.yml: mlp_moe)."""
-    model = model_in_catalogue(k)
-    return k.degree("layout.tp") if model and model.moe else None
-
-
 def scheme(k: Keys) -> str | None:
     """What lies between matrices is cut along the hidden size where the axis is `tensor`."""
     if k.product("ici_tensor_parallelism", "dcn_tensor_parallelism") == 1:

@@ -34,20 +34,6 @@ STATE_BYTES = {
 """Numbers of the optimizer's states, as flags call them and as torch does."""
 
 
-def interleave(k: Keys) -> int | None:
-    """Model chunks on a device, by whichever of its names it has."""
-    pp = k.degree("layout.pp")
-    v = k.whole("virtual_pipeline_model_parallel_size")
-    v = v or k.whole("num_virtual_stages_per_pipeline_rank")
-    per_stage = k.whole("num_layers_per_virtual_pipeline_stage")
-    layers = layers_of(k)
-    if per_stage and layers:
-        v = max(layers // pp // per_stage, 1)
-    if dealt := stages_of(k.get("pipeline_model_parallel_layout")):
-        v = len(dealt) // pp
-    return v if v and v > 1 and pp > 1 else None
-
-
 def megatron_stages(k: Keys) -> str | None:
     """Layers of each stage, where the file deals them itself."""
     pp = k.degree("layout.pp")
@@ -129,6 +115,11 @@ def counts_of_ends(k: Keys, pp: int, v: int) -> list[int] | None:
         f"Megatron cannot deal {layers} layers so to {pp} stages{chunks}: even stages are taken",
     )
     return None
+
+
+def stages_dealt(k: Keys) -> list[int] | None:
+    """Layers of each stage, where a text deals them."""
+    return stages_of(k.get("pipeline_model_parallel_layout"))
 
 
 def stages_of(text: object) -> list[int] | None:

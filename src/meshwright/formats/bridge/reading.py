@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ... import catalog
 from ...describe.framework import framework
 from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
@@ -14,7 +13,7 @@ from ...describe.read import brief
 from ...errors import BadInput
 from . import cells
 from .keys import Keys
-from .shared import MOMENTS, unmastered
+from .shared import MOMENTS, model_in_catalogue, unmastered
 from .table import Format
 
 STRANGE = "unknown: it may change time or memory"
@@ -173,12 +172,9 @@ def resized(keys: Keys) -> list[str]:
     A size is compared where a key of it is there; what is off there, such as latent attention, is
     off in the model too.
     """
-    name = keys.tables.get("model")
-    if not isinstance(name, str) or not catalog.has("models", name):
-        return []
-    theirs = catalog.model(name)
+    theirs = model_in_catalogue(keys)
     other = {}
-    for path in SIZES:
+    for path in SIZES if theirs else ():
         cell = keys.format.cells.get(path)
         said = [key for key in cell.keys if key in keys.said] if cell else []
         if not (cell and said):
@@ -187,18 +183,16 @@ def resized(keys: Keys) -> list[str]:
         mine = cells.read_cell(path, cell, alone)
         its = getattr(theirs, path.partition(".")[2])
         keys.used |= alone.used
-        if mine is None:  # off, if a switch says so
-            same = its is None or keys.said.get(cell.keys[0]) is None
-        elif isinstance(mine, dict) and its is not None:
-            counts = {*mine} & {*SIZES_OF_EXPERTS}
-            same = all(mine[name] == getattr(its, name) for name in counts)
-        else:
-            same = mine == its
-        if not same:
+        if isinstance(mine, dict) and its:
+            mine = {n: mine[n] for n in {*mine} & {*SIZES_OF_EXPERTS}}
+            its = {n: getattr(its, n) for n in mine}
+        # nothing is off unless a switch says so
+        silent = mine is None and keys.said.get(cell.keys[0]) is None
+        if mine != its and not silent:
             other[said[0]] = keys.said[said[0]]
     words = ", ".join(f"{key} {brief(value)}" for key, value in other.items())
     return [
-        f"has other sizes than {name}, which it names ({words}): give the model, such as"
+        f"names {keys.tables.get('model')} with other sizes ({words}): give the model, such as"
         " --model config.json"
     ] * bool(other)
 

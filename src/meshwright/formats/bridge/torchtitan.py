@@ -81,10 +81,6 @@ REGISTERED = (
 """Fields that a configuration sets in a way of its own: nothing stands for them."""
 
 
-TWO_CHUNKS = ("zbvzerobubble", "dualpipev")
-"""Schedules that have two chunks a device, whatever a layout says."""
-
-
 def stage_list(k: Keys) -> list[int] | None:
     """Layers of each stage, where the file names its modules."""
     parts = k.get(P + "module_fqns_per_model_part")
@@ -97,49 +93,15 @@ def stage_list(k: Keys) -> list[int] | None:
     return [sum(str(m).startswith("layers.") for m in part) for part in parts]
 
 
-def chunk_count(k: Keys) -> int:
-    """Stages of a rank."""
-    pp = k.degree("layout.pp")
-    layers = layers_of(k)
-    each = k.whole(P + "pipeline_parallel_layers_per_stage")
-    ends = ends_less(k)
-    if pp == 1:
-        return 1
-    if listed := stage_list(k):
-        return len(listed) // pp
-    if each and layers:
-        return -(-(layers + sum(ends)) // each) // pp
-    return 1 if schedule_word(k) in ("1f1b", "gpipe") else 2
-
-
-def ends_less(k: Keys) -> tuple[int, int]:
-    """Layers that the embedding and the head weigh: their stages have so many less."""
-    first = k.whole(P + "pipeline_parallel_first_stage_less_layers", 1)
-    last = k.whole(P + "pipeline_parallel_last_stage_less_layers", 1)
-    return first or 0, last or 0
-
-
-def schedule_word(k: Keys) -> str:
-    """PyTorch's name of the schedule, in lower case."""
-    return k.word(P + "pipeline_parallel_schedule", "1f1b")
-
-
-def chunks_of_rank(k: Keys) -> int | None:
-    """Chunks of a device, where there are several and the schedule does not say how many."""
-    count = chunk_count(k)
-    alone = count > 1 and schedule_word(k) not in TWO_CHUNKS
-    return count if alone else None
-
-
 def read_stages(k: Keys) -> str | None:
     """Layers of each stage where they are not dealt as we do."""
-    stages = k.degree("layout.pp") * max(chunk_count(k), 1)
+    stages = k.degree("layout.pp") * max(k["chunks"], 1)
     layers = layers_of(k)
     counts = stage_list(k)
     if k.degree("layout.pp") == 1 or not layers:
         return None
     if counts is None and layers % stages:
-        counts = torchtitan_stages(layers, stages, *ends_less(k))
+        counts = torchtitan_stages(layers, stages, k["first"], k["last"])
     if not counts or sum(counts) != layers:
         return None
     usual = [len(s) for s in stage_layers(layers, stages)]

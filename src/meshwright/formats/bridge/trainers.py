@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from fnmatch import fnmatchcase
 
-from ...errors import BadInput
 from .keys import Keys
 from .shared import ask_for_vocabulary, hub_model, model_named
 
@@ -34,9 +33,6 @@ def olmo_tokens(k: Keys) -> float | None:
     return float(word[:-1]) if re.fullmatch(r"[\d.e+]+T", word) else None
 
 
-KINDS = {"gpt2": False, "llama": True, "mistral": True}
-"""Levanter's kinds of model that are read -> their feed-forward is gated (models/gpt2.py,
-models/llama.py)."""
 TOKENIZERS = {
     "gpt2": 50257,
     "*llama-2*": 32000,
@@ -52,16 +48,6 @@ NUMBERS = {
     **dict.fromkeys(("bf16", "bfloat16"), "bf16"),
 }
 """Of jmp's policies (github.com/google-deepmind/jmp)."""
-
-
-def levanter_gated(k: Keys) -> bool:
-    """It is a Llama or Mistral, no GPT-2.  Raises BadInput for a kind that is not read."""
-    kind = k.word("model.type", "llama")
-    if kind not in KINDS:
-        raise BadInput(
-            f"Levanter: model.type {kind[:40]} is not read: give the model as config.json"
-        )
-    return KINDS[kind]
 
 
 TUNED = (
