@@ -878,6 +878,23 @@ def test_deepspeed_beside_megatrons_arguments() -> None:
     assert file.tables["job"]["tokens"] == 3e11
 
 
+def test_ranks_of_ulysses_are_not_idle() -> None:
+    """trl/examples/accelerate_configs/alst_ulysses_4gpu.yaml had "2 of 4 chips are idle"."""
+    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
+    text += "deepspeed_config: {{zero_stage: 3}}\nparallelism_config:\n"
+    text += "  parallelism_config_dp_shard_size: 2\n  parallelism_config_sp_size: {}\n"
+    with refusal("Ulysses"):
+        bridge.read_file("a.yaml", text.format(2))
+    assert not bridge.read_file("a.yaml", text.format(1)).left
+
+
+def test_a_name_of_a_model_that_is_set_elsewhere_is_none() -> None:
+    """QwenLM/Qwen, finetune/finetune_ds.sh: it said that it trains True."""
+    text = "torchrun a.py --model_name_or_path $M --report_to none --num_train_epochs 1"
+    file = bridge.read_file("a.sh", text)
+    assert "model" not in file.tables and not file.missing
+
+
 def test_preferences_of_nemo_rl_are_named() -> None:
     """examples/nemo_gym/grpo_qwen3_30ba3b_instruct.yaml, in part, was read as Megatron-Bridge."""
     keys = {

@@ -103,7 +103,8 @@ def ask_for_vocabulary(k: Keys) -> None:
 
 def hub_model(k: Keys, given: object) -> object:
     """The model of the catalogue by its name on Hugging Face, or a folder's config.json."""
-    name = str(given or "")
+    # a name of the script that is set elsewhere is no name
+    name = "" if given is True else str(given or "")
     short = name.rpartition("/")[2]
     for word in (name, short):
         if catalog.has("models", word):
