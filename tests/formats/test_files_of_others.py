@@ -1107,6 +1107,9 @@ def test_words_of_forks_of_megatron() -> None:
     assert "kv_heads" not in model["model"]
     text = text.replace("--vocab-size 49152", "--pad-vocab-size-to 250880")
     assert bridge.read_file("a.sh", text).tables["model"]["vocab"] == 250880
+    # OpenGPTX/Megatron-LM, Teuken 7B
+    gated = bridge.read_file("a.sh", text + " --t5-swiglu").tables["model"]
+    assert gated["gated"] and not model["model"]["gated"]
 
 
 def test_an_omni_configuration_of_veomni_is_not_litgpts() -> None:
