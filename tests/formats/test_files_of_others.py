@@ -895,6 +895,17 @@ def test_a_name_of_a_model_that_is_set_elsewhere_is_none() -> None:
     assert "model" not in file.tables and not file.missing
 
 
+def test_an_evaluation_by_trainers_flags_is_refused() -> None:
+    """evaluation/results/tr13/tzeroeval of bigscience was read as training in fp32."""
+    text = (
+        "python t-zero/evaluation/{} --model_name_or_path bigscience/bloom-7b1"
+    )
+    text += " --per_device_eval_batch_size 8 --report_to none --output_dir out"
+    with refusal("measures a model"):
+        bridge.read_file("a.sh", text.format("run_eval.py"))
+    assert bridge.read_file("a.sh", text.format("run_clm.py"))
+
+
 def test_preferences_of_nemo_rl_are_named() -> None:
     """examples/nemo_gym/grpo_qwen3_30ba3b_instruct.yaml, in part, was read as Megatron-Bridge."""
     keys = {

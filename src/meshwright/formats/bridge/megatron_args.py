@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from ...describe.job import Job
@@ -15,7 +13,7 @@ from . import launch, shell
 from .edit import SPACE, VALUE, Spelling
 from .reading import FileKeys
 from .table import get
-from .tool import Tool
+from .tool import Tool, demand_training
 
 NAME = "megatron"
 KNOWN = (
@@ -40,18 +38,6 @@ WORDED = (
 name that is set elsewhere) is asked for."""
 GENERATES = ("inference_", "num_tokens_to_generate", "output_path")
 """Arguments of programs that write text."""
-
-
-def demand_training(words: Sequence[str], where: str) -> None:
-    """BadInput for a program that takes the same flags and trains no decoder."""
-    file = next((w for w in words if w.endswith(".py")), "")
-    module = next((b for a, b in pairwise(words) if a == "-m"), "")
-    path = file.removesuffix(".py") or module.replace(".", "/")
-    program = path.rpartition("/")[2]
-    for pattern, why in get(NAME).programs.items():
-        name = path if "/" in pattern else program
-        if fnmatchcase(name.lower(), pattern):
-            raise BadInput(f"{where[:80]} starts {program[:60]}, {why}")
 
 
 def has_flags(words: Sequence[str]) -> bool:
@@ -135,7 +121,7 @@ class MegatronArguments(Tool):
             notes.append(
                 f"no command with Megatron's arguments: those of {name} are read"
             )
-        demand_training(words, where)
+        demand_training(get(NAME), words, where)
         keys = {k: v or True for k, v in launch.arguments(words).items()}
         wordless = {key for key in WORDED if keys.get(key) is True}
         return FileKeys(

@@ -86,6 +86,7 @@ class Tool:
         for start, why in format.apart.items():
             if _starts(words, start):
                 raise BadInput(f"{format.title}: {start}: {why}")
+        demand_training(format, words, where)
         ranks = launch.ranks_started(words, script)
         ranks = ranks or launch.ranks_named(script, format.environment)
         over = format.over
@@ -164,6 +165,18 @@ class Tool:
             heading=[line.format(**about) for line in format.heading],
             starter=self.starter,
         )
+
+
+def demand_training(format: Format, words: Sequence[str], where: str) -> None:
+    """BadInput for a program that takes the flags of a format and trains no decoder."""
+    file = next((w for w in words if w.endswith(".py")), "")
+    module = next((b for a, b in pairwise(words) if a == "-m"), "")
+    path = file.removesuffix(".py") or module.replace(".", "/")
+    program = path.rpartition("/")[2]
+    for pattern, why in format.programs.items():
+        name = path if "/" in pattern else program
+        if fnmatchcase(name.lower(), pattern):
+            raise BadInput(f"{where[:80]} starts {program[:60]}, {why}")
 
 
 def file_under(words: Sequence[str], over: str) -> str:
