@@ -46,15 +46,6 @@ def test_bytes_come_back(tmp_path: Path) -> None:
     ]
 
 
-def test_documents_of_jsonl_end_with_a_zero(tmp_path: Path) -> None:
-    (tmp_path / "d.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
-    texts.prepare(tmp_path / "d.jsonl", tmp_path / "t", key="body")
-    assert (
-        bytes(np.fromfile(tmp_path / "t.bin", "<u2").astype("u1"))
-        == b"one\0two\0"
-    )
-
-
 def test_large_vocabularies_take_four_bytes(tmp_path: Path) -> None:
     texts.write_texts(
         tmp_path / "t", [np.array([70000, 3])], 100_000, "invented", "invented"
@@ -113,6 +104,11 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
         data.read_header(tmp_path / "nowhere")
     with refusal("has 3 bytes, but its header says 200: it is damaged"):
         data.File(path, 256, 9, 0)
+    header = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".bin").write_bytes(b"")
+    path.with_suffix(".json").write_text(json.dumps({**header, "tokens": 0}))
+    with refusal("holds 0 tokens, less than one sequence"):
+        data.File(path, 256, 9, 0)
     path.with_suffix(".json").write_text("[]")
     with refusal("JSON object"):
         data.File(path, 256, 9, 0)
@@ -122,6 +118,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     ("content", "says"),
     [
         ('{"text": 3}', "line 1 has no text in its field 'text'"),
+        ('{"text": "a"}\n\n{}\n', "line 3 has no text"),
         ("{", "line 1 is not valid JSON"),
         # of a smile that was cut in two
         (
@@ -152,15 +149,6 @@ def test_what_cannot_be_written_is_a_sentence_and_leaves_nothing(
     with refusal("it has no name"):
         data.File(Path("."), 256, 9, 0)
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "empty.txt"}
-
-
-def test_a_token_file_without_tokens_is_refused(tmp_path: Path) -> None:
-    path = made(tmp_path)
-    path.with_suffix(".bin").write_bytes(b"")
-    header = json.loads(path.with_suffix(".json").read_text())
-    path.with_suffix(".json").write_text(json.dumps({**header, "tokens": 0}))
-    with refusal("holds 0 tokens, less than one sequence"):
-        data.File(path, 256, 9, 0)
 
 
 def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
@@ -247,27 +235,26 @@ def test_line_ends_are_those_of_the_text_and_a_mark_of_byte_order_is_none(
     assert (tmp_path / "b.bin").stat().st_size == 2 * len(text.encode())
 
 
-def test_blank_lines_of_a_jsonl_hold_no_document(tmp_path: Path) -> None:
-    (tmp_path / "d.jsonl").write_bytes(
-        b'\xef\xbb\xbf{"text": "a"}\r\n\r\n  \n{"text": "b"}\n\n'
-    )
-    texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
-    assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
-    (tmp_path / "d.jsonl").write_text('{"text": "a"}\n\n{}\n')
-    with refusal("line 3 has no text"):
-        texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
-
-
 @pytest.mark.parametrize(
     "name",
-    ["c4.00000-of-01024.json.gz", "d.ndjson", "D.JSONL.GZ", "d.jsonlines"],
+    [
+        "d.jsonl",
+        "c4.00000-of-01024.json.gz",
+        "d.ndjson",
+        "D.JSONL.GZ",
+        "d.jsonlines",
+    ],
 )
 def test_documents_are_told_by_their_ending(tmp_path: Path, name: str) -> None:
-    """C4's files end in .json.gz; as a text their keys would be trained on."""
+    """C4's files end in .json.gz; as a text their keys would be trained on.  Each document ends
+    with a zero, and a blank line holds none.
+    """
     packed = name.lower().endswith("gz")
     with (gzip.open if packed else open)(tmp_path / name, "wb") as file:
-        file.write(b'{"text": "a", "url": "x"}\n{"text": "b"}\n')
-    texts.prepare(tmp_path / name, tmp_path / "t")
+        file.write(
+            b'\xef\xbb\xbf{"body": "a", "text": "x"}\r\n\r\n  \n{"body": "b"}\n\n'
+        )
+    texts.prepare(tmp_path / name, tmp_path / "t", key="body")
     assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
 
 
