@@ -23,6 +23,33 @@ def test_what_a_layout_can_say_has_no_note(said: object, mode: str) -> None:
     assert Layout(recompute=mode).recompute == mode
 
 
+@pytest.mark.parametrize(
+    ("said", "software", "mode", "words"),
+    [
+        (
+            "selective modules ['layernorm', 'frob']",
+            "",
+            "layernorm",
+            "'frob' is not known",
+        ),
+        (
+            "full, activations offloaded to CPU",
+            "megatron-lm",
+            "full",
+            "nearest",
+        ),
+        ("full, checkpoints in CPU", "megatron-lm", "full", "nearest"),
+        ("qkv_proj_offloaded", MAXTEXT, "save_qkv_proj", "nearest"),
+        ("minimal_offloaded", MAXTEXT, "minimal", "nearest"),
+    ],
+)
+def test_what_is_read_in_part_is_said_and_its_memory_not_judged(
+    said: str, software: str, mode: str, words: str
+) -> None:
+    found = policy(said, software, 32.0)
+    assert found.mode == mode and words in found.note and not found.memory
+
+
 @cases
 def test_what_lies_between_is_the_nearest_and_said(
     said: object, mode: str
@@ -44,48 +71,9 @@ def test_a_row_with_unknown_words_is_skipped_with_a_sentence() -> None:
     assert not v.having("step_time")
 
 
-def test_an_unknown_module_beside_known_ones_is_noted_and_memory_is_not_judged() -> (
-    None
-):
-    found = policy("selective modules ['layernorm', 'frob']", "", 8.0)
-    assert (
-        found.mode == "layernorm"
-        and "'frob' is not known" in found.note
-        and not found.memory
-    )
-
-
-def test_torchtitans_selective_is_of_operations() -> None:
-    assert policy("selective", "torchtitan", 8.0) == ("op", "", True)
-
-
-def test_what_goes_to_the_host_is_not_judged_by_memory() -> None:
-    for said in (
-        "full, activations offloaded to CPU",
-        "full, checkpoints in CPU",
-    ):
-        found = policy(said, "megatron-lm", 8.0)
-        assert found.mode == "full" and found.note and not found.memory
-    assert policy("full, no offload", "megatron-lm", 8.0) == ("full", "", True)
-
-
 @cases
 def test_policies_of_maxtext(said: str, mode: str) -> None:
     assert policy(said, MAXTEXT, 32.0) == (mode, "", True)
-
-
-@pytest.mark.parametrize(
-    ("said", "mode"),
-    [
-        ("qkv_proj_offloaded", "save_qkv_proj"),
-        ("minimal_offloaded", "minimal"),
-    ],
-)
-def test_policies_of_maxtext_that_keep_tensors_on_the_host(
-    said: str, mode: str
-) -> None:
-    found = policy(said, MAXTEXT, 32.0)
-    assert found.mode == mode and found.note and not found.memory
 
 
 def test_the_names_of_maxtext_say_that_it_is_maxtext() -> None:
@@ -109,6 +97,7 @@ def test_jax_without_a_known_policy_has_no_answer_on_memory(
 def test_fields_that_are_null_say_nothing() -> None:
     said = {"granularity": "selective", "modules": None}
     assert policy(said, "megatron-lm", 8.0) == ("selective", "", True)
+    assert policy("selective", "torchtitan", 8.0) == ("op", "", True)
     for software in ("megatron-lm", MAXTEXT):
         assert policy(None, software, 8.0) == policy("", software, 8.0)
 
