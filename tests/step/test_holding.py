@@ -32,6 +32,8 @@ layers.
 BF16, FP32 = 2, 4
 LAYER = D * (D + 2 * KV) + D * D + 3 * D * F + 2 * D
 """Parameters of one layer: qkv, output projection, gate, up and down, two norms."""
+ENDS = 2 * V * D + D
+"""Parameters of embedding, head and final norm."""
 
 
 PLAIN = Software()
@@ -220,25 +222,31 @@ def test_gradients_are_as_wide_as_the_job_states_them(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "zero", "each"),
+    ("name", "zero", "more", "each"),
     [
         # the fp32 shard is the master: 4 + 8 + 4 of gradient, as `parallel.fully_shard` keeps
-        ("torchtitan", 3, (FP32, 8)),
-        ("fsdp", 3, (FP32, 8)),
-        ("llm-foundry", 3, (FP32, 8)),
-        ("maxtext", 3, (FP32, 8)),
+        ("torchtitan", 3, {}, (FP32, 8)),
+        ("fsdp", 3, {}, (FP32, 8)),
+        ("llm-foundry", 3, {}, (FP32, 8)),
+        ("maxtext", 3, {}, (FP32, 8)),
         # whole weights that are gathered once lie beside it
-        ("torchtitan", 2, (64 * BF16, 12)),
+        ("torchtitan", 2, {}, (64 * BF16, 12)),
         # Megatron Core and DeepSpeed shard a 16-bit weight and its master
-        ("megatron-core", 3, (BF16, 12)),
-        ("deepspeed-zero3", 3, (BF16, 12)),
+        ("megatron-core", 3, {}, (BF16, 12)),
+        ("deepspeed-zero3", 3, {}, (BF16, 12)),
+        # without a wider master the weight is what it was
+        ("torchtitan", 3, {"optimizer": "adamw-no-master"}, (BF16, 8)),
+        ("torchtitan", 3, {"precision": "fp32"}, (FP32, 8)),
+        ("torchtitan", 3, {"precision": "fp8"}, (FP32, 8)),
     ],
 )
 def test_a_sharded_weight_is_kept_once_where_it_is_the_master(
-    name: str, zero: int, each: tuple[int, int]
+    name: str, zero: int, more: dict[str, str], each: tuple[int, int]
 ) -> None:
-    p = held(name, zero=zero)
-    mine = (L * LAYER + 2 * V * D + D) / 64
+    layout = Layout(dp=64, zero=zero)
+    job = Job("llama3-8b", "64xh100-sxm", 64, layout, framework=name, **more)
+    p = predict(job)
+    mine = (L * LAYER + ENDS) / 64
     use = p.memory_bytes
     assert (use["weights"], use["optimizer"]) == pytest.approx(
         tuple(mine * x for x in each)
@@ -246,31 +254,6 @@ def test_a_sharded_weight_is_kept_once_where_it_is_the_master(
     says = f"parameters x {each[1]} B, cut over 64 ranks"
     optimizer = p.memory_term.find("optimizer")
     assert optimizer and optimizer.formula == says
-
-
-@pytest.mark.parametrize(
-    ("more", "each"),
-    [
-        ({"optimizer": "adamw-no-master"}, (BF16, 8)),
-        ({"precision": "fp32"}, (FP32, 8)),
-        ({"precision": "fp8"}, (FP32, 8)),
-    ],
-)
-def test_without_a_wider_master_the_weight_is_what_it_was(
-    more: dict[str, str], each: tuple[int, int]
-) -> None:
-    job = Job(
-        "llama3-8b",
-        "64xh100-sxm",
-        64,
-        Layout(dp=64, zero=3),
-        framework="torchtitan",
-        **more,
-    )
-    use, mine = predict(job).memory_bytes, (L * LAYER + 2 * V * D + D) / 64
-    assert (use["weights"], use["optimizer"]) == pytest.approx(
-        tuple(mine * x for x in each)
-    )
 
 
 def test_an_update_writes_no_second_weight_where_the_shard_is_the_master() -> (
@@ -291,17 +274,16 @@ def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> 
     """ZeRO 3: weights of two layers, embedding and head; one unit's gradient in 16 bits, none, or
     as accumulated.
     """
-    ends = 2 * V * D + D
-    whole = BF16 * (2 * LAYER + ends)
+    whole = BF16 * (2 * LAYER + ENDS)
     found = {
         name: held(name, zero=3).memory_bytes["buffers"]
         for name in ("fsdp", "maxtext", "unknown")
     }
     assert found == pytest.approx(
         {
-            "fsdp": whole + BF16 * ends,
+            "fsdp": whole + BF16 * ENDS,
             "maxtext": whole,
-            "unknown": whole + FP32 * ends,
+            "unknown": whole + FP32 * ENDS,
         }
     )
 
@@ -393,10 +375,6 @@ def test_a_tpu_offers_what_xla_says() -> None:
             job, assumptions="scaling-book-max", precision="bf16-pure"
         )
         assert oom.capacity(book) == job.cluster.chip.hbm_bytes
-
-
-ENDS = 2 * V * D + D
-"""Parameters of embedding, head and final norm."""
 
 
 @pytest.mark.parametrize(
