@@ -522,15 +522,20 @@ def test_an_index_that_lies_is_found_out(
         Reader(path)
 
 
-def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
-    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Of three the newest has another bit, the next lacks its file; the sentence names both."""
+def of_three(saved: Path, folder: Path) -> None:
+    """Three checkpoints: the newest has another bit, the next lacks its file."""
     for step, damage in ((1, None), (2, gone), (3, flip)):
-        path = tmp_path / f"step-{step:08d}"
+        path = folder / f"step-{step:08d}"
         shutil.copytree(saved, path)
         if damage:
             damage(path)
+
+
+def test_a_damaged_checkpoint_gives_way_to_a_sound_one_before_it(
+    saved: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence names what is wrong and what is taken."""
+    of_three(saved, tmp_path)
 
     def work(device: torch.device) -> None:
         trainer = Trainer(
@@ -557,11 +562,7 @@ def test_generate_and_export_name_the_sound_one_before_a_damaged_one(
     saved: Path, tmp_path: Path
 ) -> None:
     """Neither takes older weights than were meant; both say where sound ones are."""
-    for step, damage in ((1, None), (2, gone), (3, flip)):
-        path = tmp_path / f"step-{step:08d}"
-        shutil.copytree(saved, path)
-        if damage:
-            damage(path)
+    of_three(saved, tmp_path)
     older = tmp_path / "step-00000001"
     says = f"step-00000003 is damaged: .* were changed; {older} is sound"
     with refusal(says):

@@ -62,15 +62,44 @@ def test_layouts(says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "layout", "says"),
+    ("model", "layout", "settings", "says"),
     [
-        (LLAMA, cut("pp2 zbv"), "cannot be halved"),
-        (MIXTRAL, cut("op"), "kept one by one"),
+        (LLAMA, cut("pp2 zbv"), {"compile": True}, "cannot be halved"),
+        (MIXTRAL, cut("op"), {"compile": True}, "kept one by one"),
+        (
+            MIXTRAL,
+            cut("dp2 etp2"),
+            {},
+            "etp 2: split experts are not trained",
+        ),
+        (
+            MIXTRAL,
+            cut("dp3 ep3"),
+            {},
+            "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8",
+        ),
+        (MIXTRAL, cut("dp2 ep4"), {}, "whose ranks it borrows"),
+        (MIXTRAL, cut("tp2 ep2 whole"), {}, "needs sequence_parallel"),
+        (
+            MIXTRAL,
+            cut("dp4 ep2 zero2"),
+            {"shards": 2},
+            "train.shards with a mixture of experts",
+        ),
+        (catalogue("deepseek-v3"), Layout(dp=1), {}, "latent attention"),
+        (catalogue("gemma2-9b"), Layout(dp=1), {}, "norms_per_layer"),
+        (catalogue("gpt-oss-20b"), Layout(dp=1), {}, "sinks"),
+        (LLAMA, cut("dp4 zero3"), {"shards": 3}, "must divide dp 4"),
+        (LLAMA, Layout(dp=4), {"shards": 2}, "zero 0 shards nothing"),
+        (LLAMA, Layout(dp=1), {"device": "cuda"}, "GPUs"),
     ],
+    ids=lambda x: x.name if isinstance(x, Model) else str(x),
 )
-def test_what_is_not_compiled(model: Model, layout: Layout, says: str) -> None:
+def test_models_and_settings(
+    model: Model, layout: Layout, settings: dict[str, Any], says: str
+) -> None:
     with refusal(says):
-        rules.demand(job(model, layout, 8), replace(SETTINGS, compile=True))
+        rules.demand(job(model, layout, 12), replace(SETTINGS, **settings))
 
 
 def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,63 +108,6 @@ def test_compiling_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         rules.demand(
             job(LLAMA, Layout(dp=1), 8), replace(SETTINGS, compile=True)
         )
-
-
-@pytest.mark.parametrize(
-    ("layout", "settings", "says"),
-    [
-        (
-            cut("dp2 etp2"),
-            {},
-            "etp 2: split experts are not trained",
-        ),
-        (
-            cut("dp3 ep3"),
-            {},
-            "experts 8 cannot be split 3 ways: ep may be 1, 2, 4, 8",
-        ),
-        (cut("dp2 ep4"), {}, "whose ranks it borrows"),
-        (
-            cut("tp2 ep2 whole"),
-            {},
-            "needs sequence_parallel",
-        ),
-        (
-            cut("dp4 ep2 zero2"),
-            {"shards": 2},
-            "train.shards with a mixture of experts",
-        ),
-    ],
-)
-def test_experts(layout: Layout, settings: dict[str, Any], says: str) -> None:
-    with refusal(says):
-        rules.demand(job(MIXTRAL, layout, 12), replace(SETTINGS, **settings))
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("deepseek-v3", "latent attention"),
-        ("gemma2-9b", "norms_per_layer"),
-        ("gpt-oss-20b", "sinks"),
-    ],
-)
-def test_models(name: str, says: str) -> None:
-    with refusal(says):
-        rules.demand(job(catalogue(name), Layout(dp=1)), SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("layout", "settings", "says"),
-    [
-        (cut("dp4 zero3"), {"shards": 3}, "must divide dp 4"),
-        (Layout(dp=4), {"shards": 2}, "zero 0 shards nothing"),
-        (Layout(dp=1), {"device": "cuda"}, "GPUs"),
-    ],
-)
-def test_settings(layout: Layout, settings: dict[str, Any], says: str) -> None:
-    with refusal(says):
-        rules.demand(job(LLAMA, layout), replace(SETTINGS, **settings))
 
 
 @pytest.mark.parametrize(
@@ -164,17 +136,13 @@ def test_optimizers_and_numbers_that_are_not_trained() -> None:
     for other, says in (
         (replace(plain, optimizer=OPTIMIZERS["muon"]), "optimizer muon"),
         (replace(plain, precision=PRECISIONS["bf16-pure"]), "bf16-pure"),
+        (replace(plain, precision=PRECISIONS["fp8"]), "precision fp8"),
     ):
         with refusal(f"{says} is not trained: take"):
             rules.demand(other, SETTINGS)
 
 
-def test_precision_and_ranks() -> None:
-    with refusal("precision fp8 is not trained"):
-        rules.demand(
-            replace(job(LLAMA, Layout(dp=1)), precision=PRECISIONS["fp8"]),
-            SETTINGS,
-        )
+def test_as_many_ranks_are_started_as_the_layout_has() -> None:
     with refusal("the layout needs 2 ranks .* but the launcher started 4"):
         rules.demand(job(LLAMA, Layout(dp=2)), SETTINGS, world=4)
 
