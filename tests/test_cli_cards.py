@@ -127,22 +127,6 @@ def test_a_price_of_ones_own(
     assert files in shell("predict job.toml").out, "a file says its price"
 
 
-@pytest.mark.parametrize(
-    ("price", "said"),
-    [
-        ("h1000=2", "chip of --price 'h1000' is not known; did you mean"),
-        (
-            "h200=2",
-            "--price says what h200 costs, and the job runs on h100-sxm",
-        ),
-        ("h100-sxm=0", "--price must be above 0"),
-        ("h100-sxm=cheap", "--price"),
-    ],
-)
-def test_a_price_that_is_none(price: str, said: str, shell: Shell) -> None:
-    assert said in shell.refused(f"predict {ON} --price {price}")
-
-
 def test_the_users_file(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its framework counts where nobody names another; a key that it does not have is refused."""
     Path("mine.toml").write_text('framework = "torchtitan"\n')

@@ -19,6 +19,8 @@ from shell import Shell
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
 TORCH = "--framework megatron-2021 --dp-overlap gradients"
+WHOLE = "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16"
+QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.toml"
 SENTENCES = {
     f"predict {LLAMA} --seq 0": "job.seq must be at least 1, not 0",
     f"plan {LLAMA} --tokens 1T --deadline=-3d": "above 0, not -3 days",
@@ -83,6 +85,70 @@ SENTENCES = {
     "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",
     "--foo": "option '--foo' is not known; known: --help, --version",
     "--verson": "did you mean --version?",
+    f"predict {LLAMA} --tensor-paralel 2": "--tensor-parallel, which is --tp",
+    f"predict {LLAMA} --pipeline-model-paralell-size=2": "which is --pp",
+    "export plan.toml --to slurm": "did you mean sbatch?",
+    "compare 64xmi300x 64xb200": "--over on=64xmi300x,64xb200",
+    "compare 64xmi300x": "meshwright sweep MODEL",
+    "limits --on 64xh100-sxm": "--over chips=64..4096",
+    "limits llama3-8b": "meshwright sweep llama3-8b",
+    "read llama.json": "meshwright plan llama.json --on 64xh100-sxm",
+    "read job.toml": "a job of this project",
+    f"predict {LLAMA} --price h1000=2": "chip of --price 'h1000' is not known; did you mean",
+    f"predict {LLAMA} --price h200=2": (
+        "--price says what h200 costs, and the job runs on h100-sxm"
+    ),
+    f"predict {LLAMA} --price h100-sxm=0": "--price must be above 0",
+    f"predict {LLAMA} --price h100-sxm=cheap": "--price",
+    "predict": "MODEL",
+    "bogus": "command 'bogus' is not known; known: ",
+    "plann llama3-8b": "did you mean plan",
+    "plan llama3-8b --gpus 8": "--on says how many chips and which, such as --on 8xh100-sxm",
+    "predict llama3-8b --on 8xh100-sxm --batch -5seq": "batch '-5seq' must be between 1",
+    f"predict {LLAMA} --tp 1,2": "--tp takes one whole number here, not '1,2'",
+    f"plan {LLAMA} --tp eight": f"{WHOLE}, not 'eight'",
+    f"plan {LLAMA} --tp 1..x": f"{WHOLE}, not '1..x'",
+    f"plan {LLAMA} --tp -4..8": f"{WHOLE}, not '-4..8'",
+    f"plan {LLAMA} --tp 0..8": "layout.tp must be at least 1, not 0",
+    f"plan {LLAMA} --zero 0..5": "layout.zero must be between 0 and 3, not 5",
+    f"plan {LLAMA} --tp 1..1000000000": "--tp 1..1000000000 must rise, by at most 1,048,576",
+    f"predict {LLAMA} --tp 3": "tp may be 1, 2, 4",
+    f"predict {LLAMA} --dp 8 --ep 2": "llama3-8b has no experts: ep may be 1",
+    f"predict {LLAMA} --dp 8 --etp 2": "llama3-8b has no experts: etp may be 1",
+    "limits h100 --month 3": "unknown option --month; did you mean --months?",
+    "predict llama3-8b --batch 4M": "--on",
+    "predict llama3-8b --on 8xh100 --batch 4M --network nope": "nope",
+    f"predict {LLAMA} --explain nope": "term 'nope'",
+    f"predict {LLAMA} -o x.docx": ".toml",
+    f"predict {LLAMA} -o /no/such/folder/x.json": "folder",
+    "predict nowhere.toml": "nowhere.toml",
+    f"plan {LLAMA} --tp 4..2": "--tp 4..2 must rise",
+    f"plan {LLAMA} --schedule nope": "nope",
+    f"plan {LLAMA} --placement tp=1x1": "--placement",
+    f"plan {LLAMA} --assumptions nope": "nope",
+    f"plan {LLAMA} --top 0": "--top",
+    f"sweep {LLAMA} --over chips": "chips=64..4096",
+    f"sweep {LLAMA} --over bogus=1": "bogus",
+    f"sweep {LLAMA} --over chips=9..1": "9..1",
+    "timeline gpt3-175b --on 1xa100-80 --batch 999999999seq": "actions",
+    "catalog chips bogus": "bogus",
+    "catalog llama3-8b": "meshwright catalog models llama3-8b",
+    "catalog h100": "meshwright catalog chips h100",
+    "reproduce bogus": "bogus",
+    "validate nowhere.json": "nowhere.json",
+    "limits h100 --run nan": "--run must be above 0",
+    "limits h100 --chips 1e99": "below 1e+12",
+    "limits h100 --growth 0": "--growth must be above 1",
+    "limits h100 --experts two": "--experts takes a number",
+    f"plan {LLAMA} --top 7e": "--top takes a whole number",
+    f"plan {LLAMA} --top 1.5": "--top takes a whole number",
+    f"train {QUICKSTART} --steps 1.5": "train.steps must be a whole number",
+    "export plan.toml --on 64xh100 --to sbatch": "predict FILE --on",
+    "predict llama3-8b --on 8xh100,8xa100-80 --batch 64seq": "mixes chips",
+    "catalog chips apple-m4": "no training profile",
+    f"predict {LLAMA} --framework torch_xla": "did you mean maxtext",
+    "advise llama3-8b --on 8xh100 --batch 64seq --zero 3 --take quad": "--take must be pair",
+    f"predict {LLAMA} --stages slot": "say even, slots",
 }
 
 
@@ -92,6 +158,7 @@ def test_odd_words_are_one_sentence_with_what_would_do(
 ):
     monkeypatch.chdir(tmp_path)
     Path("cfg.json").write_text("{}")
+    Path("llama.json").write_text('{"model_type": "llama"}')
     Path("job.toml").write_text(
         'model = "llama3-8b"\ncluster = "8xh100"\n[job]\nbatchsize = "1Mi"\n'
     )

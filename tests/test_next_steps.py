@@ -135,29 +135,6 @@ def test_a_plan_that_no_money_pays_for_is_none(
 
 
 ON = "llama3-8b --on 16xh100-sxm --batch 1M"
-MEANT = {
-    f"predict {ON} --tensor-paralel 2": "--tensor-parallel, which is --tp",
-    f"predict {ON} --pipeline-model-paralell-size=2": "which is --pp",
-    "export plan.toml --to slurm": "did you mean sbatch?",
-    "compare 64xmi300x 64xb200": "--over on=64xmi300x,64xb200",
-    "compare 64xmi300x": "meshwright sweep MODEL",
-    "limits --on 64xh100-sxm": "--over chips=64..4096",
-    "limits llama3-8b": "meshwright sweep llama3-8b",
-    "read config.json": "meshwright plan config.json --on 64xh100-sxm",
-    "read job.toml": "a job of this project",
-}
-"""What a newcomer types, and what leads on."""
-
-
-@pytest.mark.parametrize("words", MEANT)
-def test_a_mistake_says_what_was_meant(
-    words: str,
-    shell: Shell,
-    elsewhere: Path,
-) -> None:
-    Path("config.json").write_text('{"model_type": "llama"}')
-    Path("job.toml").write_text('[cluster]\non = "64xh100-sxm"\n')
-    assert MEANT[words] in shell.refused(words)
 
 
 def test_what_is_not_legal_is_not_said_to_lack_memory(

@@ -94,32 +94,6 @@ WOULD_DO = re.compile(
     r"allows|drop|outside|requires|look like|take|write"
 )
 
-QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.toml"
-NAMED = {
-    "limits h100 --run nan": "--run must be above 0",
-    "limits h100 --chips 1e99": "below 1e+12",
-    "limits h100 --growth 0": "--growth must be above 1",
-    "limits h100 --experts two": "--experts takes a number",
-    "plan llama3-8b --on 64xh100 --batch 64seq --top 7e": "--top takes a whole number",
-    "plan llama3-8b --on 64xh100 --batch 64seq --top 1.5": "--top takes a whole number",
-    f"train {QUICKSTART} --steps 1.5": "train.steps must be a whole number",
-    "export plan.toml --on 64xh100 --to sbatch": "predict FILE --on",
-    "predict llama3-8b --on 8xh100,8xa100-80 --batch 64seq": "mixes chips",
-    "catalog chips apple-m4": "no training profile",
-    "predict llama3-8b --on 64xh100 --batch 64seq --framework torch_xla": "did you mean maxtext",
-    "advise llama3-8b --on 8xh100 --batch 64seq --zero 3 --take quad": "--take must be pair",
-    "predict llama3-8b --on 64xh100 --batch 64seq --stages slot": "say even, slots",
-}
-"""Lines that were taken without a word, or refused without what would do."""
-
-
-@pytest.mark.parametrize("line", NAMED)
-def test_a_line_is_refused_by_name(
-    line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(line.split()) == 2
-    assert NAMED[line] in capsys.readouterr().err
-
 
 def odd() -> list[list[str]]:
     """All of them, in an order of their own."""
