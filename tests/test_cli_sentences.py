@@ -18,6 +18,7 @@ from refusals import refusal
 from shell import Shell
 
 LLAMA = "llama3-8b --on 64xh100 --batch 64seq"
+ROOFLINE = "roofline llama3-8b --on 64xtpu-v5p --batch 4M"
 TORCH = "--framework megatron-2021 --dp-overlap gradients"
 WHOLE = "--tp takes whole numbers: one, a list 1,2,4 or a range 1..16"
 QUICKSTART = Path(__file__).parents[1] / "examples" / "quickstart.toml"
@@ -85,6 +86,21 @@ SENTENCES = {
     "predict llama3-8b --on 8x8xh100 --batch 8seq": "has two numbers: say 64xh100",
     "--foo": "option '--foo' is not known; known: --help, --version",
     "--verson": "did you mean --version?",
+    "limits h101": "h101",
+    "limits h100 --months 0": "--months",
+    "limits h100 --model ideal": "ideal",
+    "limits h100 --run 1": "outside what the scaling law",
+    "limits h100 -o x.pdf": "x.pdf",
+    "limits h100 --sensitivity -o x.png": "answer with a table, not a curve",
+    "limits nothing.toml": "nothing.toml",
+    "limits h100 --depth -1": "--depth must be above 0",
+    f"{ROOFLINE} --shape 5": "shape 5 must have 3 sides, the axes of tpu-v5p-pod",
+    f"{ROOFLINE} --shape axb": "must be the sides of a slice, such as 8x16 or 16x16x16",
+    f"{ROOFLINE} --layer x": "layer 'x' is not known; known: block, book, mlp, projections",
+    f"{ROOFLINE} --context 9": "context 9 is more than the 4 chips of x; a ring lies on one",
+    "roofline llama3-70b --on 512xh100-sxm --batch 4Mi --shape 8x8": (
+        "a shape is for slices of a torus"
+    ),
     f"predict {LLAMA} --tensor-paralel 2": "--tensor-parallel, which is --tp",
     f"predict {LLAMA} --pipeline-model-paralell-size=2": "which is --pp",
     "export plan.toml --to slurm": "did you mean sbatch?",
@@ -170,8 +186,9 @@ def test_odd_words_are_one_sentence_with_what_would_do(
         "batch_size: 4\nepochs: 3\ngradient_accumulation_steps: 2\na: 1\nb: 2\nc: 3\n"
     )
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    said = shell(words, ends=2).err
+    out, said = shell(words, ends=2)
     assert SENTENCES[words] in said and said.count("\n") == 1
+    assert not out or "--json" in words
 
 
 def test_a_schedule_on_one_stage_or_of_another_framework_is_said(

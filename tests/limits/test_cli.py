@@ -67,7 +67,6 @@ def test_options_change_the_answer(shell: Shell) -> None:
     (base,) = ends(shell, "")
     more = ends(shell, "--months 6", "--overlap", "--depth 0.5")
     assert max(less) < base < min(more)
-    assert "--depth must be above 0" in shell.refused("limits h100 --depth -1")
 
 
 def test_laws_on_the_line_are_those_of_the_papers_scenarios() -> None:
@@ -107,25 +106,6 @@ def test_files(name: str, tmp_path: Path, shell: Shell) -> None:
         assert len(rows) == 31 and float(rows[-1]["flops"]) == pytest.approx(
             2.707375e31, rel=1e-6
         )
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("h101", "h101"),
-        ("h100 --months 0", "--months"),
-        ("h100 --model ideal", "ideal"),
-        ("h100 --run 1", "outside what the scaling law"),
-        ("h100 -o x.pdf", "x.pdf"),
-        (
-            "h100 --sensitivity -o x.png",
-            "answer with a table, not a curve",
-        ),
-        ("nothing.toml", "nothing.toml"),
-    ],
-)
-def test_mistakes(words: str, says: str, shell: Shell) -> None:
-    assert says in shell.refused(f"limits {words}")
 
 
 @pytest.mark.parametrize("words", ["--restart 1d", "--months 0.001"])

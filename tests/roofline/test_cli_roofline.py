@@ -90,25 +90,6 @@ def test_files(tmp_path, kind, shell):
     assert (tmp_path / f"r.{kind}").stat().st_size > 300
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        "--shape 5",
-        "--shape axb",
-        "--layer x",
-        "--context 9",
-    ],
-)
-def test_mistakes_are_one_sentence(extra, shell):
-    found = shell(f"{LINE} {extra}", ends=2)
-    assert not found.out and found.err.count("\n") == 1
-
-
-def test_a_shape_is_for_a_torus(shell: Shell) -> None:
-    words = "roofline llama3-70b --on 512xh100-sxm --batch 4Mi --shape 8x8"
-    assert "a shape is for slices of a torus" in shell.refused(words)
-
-
 def test_a_yes_says_that_sequences_are_cut(shell: Shell) -> None:
     """488 sequences of 8,192 tokens on 1,120 replicas; of ten times as many each has whole ones."""
     line = "roofline llama3-70b --on 8960xtpu-v5p --batch"
