@@ -9,6 +9,8 @@ from meshwright import Chip, Cluster, Dim, Job, Model, MoE, Network, Space
 from meshwright.describe.assumptions import SETS
 from meshwright.describe.mixers import Convolution, Indexer, Linear, StateSpace
 from meshwright.schedule import SCHEDULES
+from meshwright.search import brute, search
+from plain_loop import loop
 
 SEARCHED = sorted(name for name, s in SCHEDULES.items() if s.copies == 1)
 WAYS = [
@@ -176,3 +178,13 @@ def random_dims(rng: random.Random) -> list[Dim]:
         rng.choice(["switch", "mesh"]),
     )
     return [near, middle, far] if rng.random() < 0.3 else [near, far]
+
+
+def same_by_loop(job: Job, space: Space) -> None:
+    """Search, brute force and the plain loop agree; a strict search without experts leaves none
+    out unseen."""
+    expected, searched, feasible = loop(job, space, 5)
+    every, quick = brute(job, space, 5), search(job, space, 5)
+    assert (every.searched, every.feasible) == (searched, feasible)
+    assert quick.rows == every.rows == expected
+    assert space.relaxed or quick.searched == searched

@@ -14,9 +14,9 @@ from meshwright import Chip, Cluster, Dim, Job, Model, MoE, Network, catalog
 from meshwright.describe.assumptions import SETS
 from meshwright.search import Space, brute, search
 from meshwright.step import model_cost, whole_step
-from plain_loop import loop, seconds_of
+from plain_loop import seconds_of
 from refusals import refusal
-from spaces import hybrid, random_job
+from spaces import hybrid, random_job, same_by_loop
 
 Change = Callable[[random.Random, Job, Space], tuple[Job, Space]]
 """Of a job and a space that were drawn."""
@@ -126,19 +126,6 @@ def test_no_layout_of_a_scheme_that_does_not_count_the_model() -> None:
     for scheme in ("gspmd", "summa"):
         same_by_loop(job, space.but(scheme=scheme))
         assert search(job, space.but(scheme=scheme), 1).searched == 0
-
-
-def same_by_loop(job: Job, space: Space) -> None:
-    """Search, brute force and the plain loop agree."""
-    expected, searched, feasible = loop(job, space, 5)
-    every, quick = (
-        brute(job, space, 5),
-        search(job, space, 5),
-    )
-    assert (every.searched, every.feasible) == (searched, feasible)
-    assert every.rows == expected
-    assert quick.rows == every.rows
-    assert space.relaxed or quick.searched == searched
 
 
 def test_any_number_of_chips() -> None:
