@@ -15,6 +15,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.schedule import get  # noqa: E402
+from meshwright.train.record import Recording  # noqa: E402
 from shell import Shell  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -119,6 +120,17 @@ def test_without_recording_nothing_is_written(
     assert not Path("run/record").exists()
     assert "this run recorded no steps" in shell("compare run --all").out
     shell("compare run -o gantt.png", ends=2)
+
+
+def test_a_record_that_cannot_be_written_is_a_sentence(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Recording, "write", full)
+    said = shell("train", small(steps=2, record=1), ends=3).err
+    assert "run/record/rank-0000.jsonl could not be written: No space" in said
 
 
 def test_profiled_steps_leave_traces_that_tell_waits_apart(

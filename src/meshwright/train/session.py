@@ -100,7 +100,7 @@ class Session:
                 with self.spans.span("data_s"), self.recording.data(step):
                     given = next(source)
                 last = self.step(step, given)
-                self.recording.flush()
+                self.record()
                 if last:
                     break
                 collect(step + 1)
@@ -157,7 +157,7 @@ class Session:
             now - max(launch.began, self.last_result_s),
             now,
         )
-        self.recording.flush()  # also of a step after which something fails
+        self.record()  # also of a step after which something fails
         if due(launch.done, s.check_every):
             check_replicas(self.trainer.stages, launch.done)
         asked = spent["stop"] > 0
@@ -173,6 +173,10 @@ class Session:
         )
         self.demand_finite(launch.done)
         return asked
+
+    def record(self) -> None:
+        """Write what is recorded of the last step, if anything is."""
+        self.log.kept_on_disk(self.recording.file, self.recording.flush)
 
     def save(self, done: int, last: bool) -> None:
         """A checkpoint, if one is due."""
