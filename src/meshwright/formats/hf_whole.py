@@ -25,8 +25,8 @@ RENAMED = {"emu3_text_model": "llama"}
 """Text parts whose layers are those of another family."""
 OUTER = ("architectures",)
 """Keys that speak of the whole."""
-SPEAKING = ("qwen2_5_omni", "qwen3_omni_moe")
-"""Wholes of several models, of which `thinker_config` is the one that reads and writes."""
+THINKER = "thinker_config"
+"""Key of the one of several models that reads and writes (Qwen Omni)."""
 TIED = "tie_word_embeddings"
 
 
@@ -88,13 +88,11 @@ def text_part(
 ) -> tuple[Mapping[str, Any], list[str]]:
     """The language model of a multimodal config, and a note on what it is not."""
     kind = config.get("model_type")
-    thinker = config.get("thinker_config")
-    if kind in SPEAKING and isinstance(thinker, Mapping):
-        inside, left_out = text_part({**thinker, "model_type": kind})
-        return inside, [
-            *left_out,
-            f"{kind}: the models that speak are left out",
-        ]
+    if isinstance(kind, str) and isinstance(config.get(THINKER), Mapping):
+        raise BadInput(
+            f"config.json ({kind[:40]}): it is several language models: give its {THINKER} as a"
+            f" file of its own, with model_type {kind[:40]}_thinker"
+        )
     text: Any = next((config[key] for key in PARTS if key in config), None)
     inner = (
         text
