@@ -93,7 +93,7 @@ SHORT = CONFIGS["llama3-8b"]
 WRONG = [
     ({}, "config.json has no model_type, which names the model's code"),
     (
-        {"model_type": "zamba"},
+        {"model_type": "yuan"},
         "the name of another family would give wrong counts",
     ),
     ({"model_type": ["llama"]}, "model_type 'a list' is not known"),

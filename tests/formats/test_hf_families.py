@@ -9,6 +9,7 @@ no forward pass on the meta device).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.errors import BadInput
 from meshwright.formats.hf import at_length, families, read_hf
+from meshwright.formats.hf_keys import family_table
 from meshwright.layout.placement import placed
 from meshwright.num import ceil_div
 from refusals import refusal
@@ -158,6 +160,24 @@ def test_a_key_of_another_architecture_is_never_passed_over(kind: str) -> None:
             key in note for note in model.notes
         )
         assert known or key == "index_topk", key
+
+
+def test_a_family_that_is_not_read_says_what_its_layers_have() -> None:
+    for kind, reason in family_table()["undescribed"].items():
+        assert kind not in families()
+        with refusal(
+            f"{kind}.*a layer has {re.escape(reason)}.*meshwright\\[hf"
+        ):
+            read_hf({"model_type": kind, "hidden_size": 64})
+
+
+def test_several_language_models_are_refused_and_one_of_them_is_read() -> None:
+    text = {**TABLE["rows"][0][1], "model_type": "qwen3_omni_moe_text"}
+    whole = {"thinker_config": {"text_config": text}}
+    with refusal(
+        "thinker_config as a file of its own.*qwen3_omni_moe_thinker"
+    ):
+        read_hf({"model_type": "qwen3_omni_moe", **whole})
 
 
 BERT_BASE = {

@@ -22,7 +22,14 @@ from ..trace import hf as trace
 from . import parse_json, read_text
 from .hf_common import LONGEST, rotary_positions
 from .hf_families import HfFamily, common, families
-from .hf_keys import EVERYWHERE, Config, classes, missing_sizes, rename_keys
+from .hf_keys import (
+    EVERYWHERE,
+    Config,
+    classes,
+    family_table,
+    missing_sizes,
+    rename_keys,
+)
 from .hf_layers import FULL, arrange, layer_count, words_of_list
 from .hf_whole import text_part
 
@@ -230,6 +237,11 @@ def _unknown(kind: object) -> BadInput:
             " other fields are to be read"
         )
     name = kind[:80] if isinstance(kind, str) else brief(kind)
+    if reason := family_table()["undescribed"].get(name):
+        return BadInput(
+            f"config.json ({name}): a layer has {reason}, which this description of a model cannot"
+            f" express; {trace.INSTALL}"
+        )
     return BadInput(
         f"config.json: model_type {name!r} is not known (read are {len(families())} families, from"
         f" gpt2 and llama to deepseek_v32 and qwen3_next{_alike(name)}); model_type names the"
