@@ -171,6 +171,63 @@ def test_a_family_that_is_not_read_says_what_its_layers_have() -> None:
             read_hf({"model_type": kind, "hidden_size": 64})
 
 
+PARTS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "hunyuan_v1_moe",
+        {"moe_topk": [8] * 31 + [4]},
+        "moe_topk must be a whole",
+    ),
+    ("hunyuan_v1_moe", {"use_cla": True}, "use_cla"),
+    ("hunyuan_v1_moe", {"num_shared_expert": [2] * 32}, "num_shared_expert"),
+    (
+        "hunyuan_v1_moe",
+        {"moe_intermediate_size": 1024},
+        "moe_intermediate_size",
+    ),
+    ("kimi_linear", {"moe_layer_freq": 2}, "moe_layer_freq"),
+    ("ernie4_5_moe", {"use_bias": True}, "use_bias"),
+    ("lfm2", {"conv_dim": 1024}, "conv_dim"),
+    ("minimax_m2", {"attn_type_list": [1] * 61 + [0]}, "attn_type_list"),
+    ("minimax_text_01", {"attn_type_list": None}, "no attn_type_list"),
+    ("minimax_text_01", {"attn_type_list": [0, 1]}, "lists 2 layers, not 80"),
+    ("exaone4", {"layer_types": None}, "sliding_window_pattern"),
+    ("arctic", {"moe_layer_frequency": 2}, "moe_layer_frequency"),
+    ("bailing_moe", {"use_bias": True}, "use_bias"),
+    ("chatglm", {"rmsnorm": False}, "rmsnorm"),
+    ("step3p5", {"sink": True}, "sink"),
+    ("step3p5", {"moe_layers_enum": 3}, "moe_layers_enum must be a list"),
+    ("gla", {"num_kv_heads": 2}, "num_kv_heads"),
+    ("kda", {"attnres_block_size": 2}, "attnres_block_size"),
+    ("transformer", {"num_heads": None}, "num_heads"),
+]
+
+
+@pytest.mark.parametrize(("kind", "more", "says"), PARTS)
+def test_a_published_file_with_another_part_is_refused(
+    kind: str, more: dict[str, Any], says: str
+) -> None:
+    config = [row[1] for row in TABLE["rows"] if row[0] == kind][-1]
+    read_hf({"model_type": kind, **config})
+    with refusal(says):
+        read_hf({"model_type": kind, **config, **more})
+
+
+def test_a_next_token_block_is_counted_where_it_is_like_the_last_layer() -> (
+    None
+):
+    """DeepSeek-V3.2 and MiMo say one; ERNIE's has a dense feed-forward, and is said."""
+    published = {row[0]: row[1] for row in TABLE["rows"]}
+
+    def blocks(kind: str) -> tuple[int, bool]:
+        model = read_hf({"model_type": kind, **published[kind]})
+        said = any("next-token blocks" in note for note in model.notes)
+        return model.mtp_layers, said
+
+    assert blocks("deepseek_v32") == blocks("mimo") == (1, True)
+    assert blocks("ernie4_5_moe") == (0, True)
+    assert blocks("kimi_linear") == (0, False)
+
+
 def test_several_language_models_are_refused_and_one_of_them_is_read() -> None:
     text = {**TABLE["rows"][0][1], "model_type": "qwen3_omni_moe_text"}
     whole = {"thinker_config": {"text_config": text}}
