@@ -110,6 +110,30 @@ def releases(processes: int = 8) -> dict[str, Rows]:
     }
 
 
+def between() -> dict[str, tuple[str, Rows]]:
+    """All-reduces of nodes of 8 GPUs by run and nodes, each with its network."""
+    text = (PUBLISHED / "nccl_between.csv").read_text("utf-8")
+    runs: dict[tuple[str, str], list[Any]] = {}
+    for r in _lines(text):
+        runs.setdefault((f"{r['run']}-{r['nodes']}", r["network"]), []).append(
+            (
+                "all_reduce",
+                float(r["gpus"]),
+                float(r["nodes"]),
+                float(r["bytes"]),
+                float(r["seconds"]),
+                r["network"],
+            )
+        )
+    return {
+        run: (
+            name,
+            Rows(*(np.array(column) for column in zip(*rows, strict=True))),
+        )
+        for (run, name), rows in runs.items()
+    }
+
+
 def in_a_node(name: str) -> Rows:
     """The measured tables of a generation of NVLink."""
     of = tables()
@@ -172,7 +196,11 @@ START = (
 def machine(numbers: Numbers) -> Fabric:
     """Perlmutter with these numbers; hops and climbs are factors on InfiniBand's."""
     base = Fabric.from_network(network("perlmutter"), NetworkTime("nccl"))
-    near, far = transport("nvlink3-mesh"), transport("infiniband")
+    near, own = transport("nvlink3-mesh"), transport("slingshot")
+    # what NCCL sees of the machine: no PCIe switch between cards and GPUs, channels of 22 GB/s
+    far = replace(
+        transport("infiniband"), ll128=own.ll128, believed=own.believed
+    )
     near = replace(near, **{name: numbers[f"near.{name}"] for name in NEAR})
     hops = {
         name: getattr(far, name) * numbers["hops"]

@@ -21,14 +21,15 @@ from meshwright.describe.transport import Transport
 
 NEAR = Transport(
     "near", inside=True, launch=9e-6, hop=1.5e-6, hop_ll=0.7e-6, ll=0.45,
-    hop_ll128=1.1e-6, ll128=0.7,
+    hop_ll128=1.1e-6, ll128=0.7, channel_ll128=30e9,
     copied=0.6, mix=0.8, mix_ll=0.9, sharp=0.9, sharp_wait=6e-6, sharp_mix=0.7,
     exchange=0.85, exchange_launch=11e-6, exchange_copied=0.4, exchange_mix=0.6,
     believed=0.75, believed_ll=(39e9, 21e9, 13e9), believed_step=1.7e-6,
-    believed_sharp=0.8,
+    believed_ll128=(21e9, 22e9, 15e9), believed_sharp=0.8,
 )  # fmt: skip
 FAR = Transport(
     "far", launch=17e-6, hop=7e-6, hop_ll=4e-6, climb=15e-6, climb_ll=8e-6,
+    hop_ll128=3e-6, climb_ll128=6e-6, ll128=0.9,
     ll=0.4, ll_node=60e9, climb_rate=0.9, climb_rate_ll=0.2, alone=0.7, mix=1.2,
     mix_ll=1.1, exchange=0.8, exchange_launch=23e-6, exchange_mix=0.9,
     believed=0.65,
@@ -74,23 +75,43 @@ def ring(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
     return mixed(wait, max(near, far), over_.mix_ll if ll else over_.mix)
 
 
-def ring_ll128(g: int, V: float, rounds: int) -> float:
-    """g ranks of a node, by LL128."""
-    K = rounds * (g - 1)
-    b = V * (K + NEAR.copied) / g / (RATE_NEAR * NEAR.ll128)
-    return mixed(K * NEAR.hop_ll128, b, NEAR.mix)
+def card_ll128(g: int) -> float:
+    """Bytes a second out of a node by LL128, g cards of it."""
+    alone = FAR.alone if g == 1 else 1.0
+    return g * min(FAR.ll128 * RATE_FAR * alone, NEAR.channel_ll128 or inf)
 
 
-def tree(g: int, n_: int, V: float, ll: bool) -> float:
+def ring_ll128(g: int, n_: int, V: float, rounds: int) -> float:
+    """By LL128: inside a node with its own mix, between nodes as LL."""
+    n = g * n_
+    K, out = rounds * (n - 1), rounds * (n_ - 1)
+    wait = (K - out) * NEAR.hop_ll128 + out * FAR.hop_ll128
+    near = far = 0.0
+    if g > 1:
+        near = V * (K + NEAR.copied) / n / (RATE_NEAR * NEAR.ll128)
+    if n_ > 1:
+        far = V * K / n / card_ll128(g)
+    return mixed(wait, max(near, far), FAR.mix_ll if n_ > 1 else NEAR.mix)
+
+
+def tree(g: int, n_: int, V: float, protocol: str) -> float:
     depth = max(ceil(log2(n_)), 1)
-    hop, climb = (NEAR.hop_ll, FAR.climb_ll) if ll else (NEAR.hop, FAR.climb)
+    hop, climb, near_share = {
+        "LL": (NEAR.hop_ll, FAR.climb_ll, NEAR.ll),
+        "LL128": (NEAR.hop_ll128, FAR.climb_ll128, NEAR.ll128),
+        "Simple": (NEAR.hop, FAR.climb, 1.0),
+    }[protocol]
     wait = 2 * (g - 1) * hop + 2 * depth * climb
-    near = V / RATE_NEAR if g > 1 else 0.0
-    far = V / (RATE_FAR * g) if n_ > 1 else 0.0
-    if ll:
-        near, far = near / NEAR.ll, far / FAR.climb_rate_ll
-    else:
-        far /= FAR.climb_rate * (FAR.alone if g == 1 else 1.0)
+    near = V / RATE_NEAR / near_share if g > 1 else 0.0
+    out = {
+        "LL": RATE_FAR * g * FAR.climb_rate_ll,
+        "LL128": card_ll128(g) * FAR.climb_rate,
+        "Simple": RATE_FAR
+        * g
+        * FAR.climb_rate
+        * (FAR.alone if g == 1 else 1.0),
+    }[protocol]
+    far = V / out if n_ > 1 else 0.0
     return mixed(wait, 2 * max(near, far), FAR.mix_ll)
 
 
@@ -134,11 +155,20 @@ def ring_believed(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
     return wait + b * byte(g, n_)
 
 
+def byte_ll128(g: int, n_: int, share: float, most: float) -> float:
+    """Seconds a byte by LL128: a share of each rate, and no more than `most` through a card."""
+    near = 1 / (share * RATE_NEAR * NEAR.believed) if g > 1 else 0.0
+    card = min(share * RATE_FAR * FAR.believed, most)
+    return max(near, 1 / card / g) if n_ > 1 else near
+
+
 def ring_ll128_believed(g: int, n_: int, V: float, rounds: int) -> float:
-    """Not offered between nodes."""
-    K = rounds * (g - 1)
-    believed = 14e-6 + K * 1.9e-6 + V * K / g * byte(g, 1) / 0.92
-    return believed if n_ == 1 else inf
+    n = g * n_
+    K, out = rounds * (n - 1), rounds * (n_ - 1)
+    step = NEAR.believed_step if n_ > 1 else 0.0
+    wait = 14e-6 + (K - out) * max(1.9e-6, step)
+    wait += out * (8.5e-6 if g == 1 else 4e-6)
+    return wait + V * K / n * byte_ll128(g, n_, 0.92, 21e9)
 
 
 SIMPLE = [0.9] * 7 + [0.8, 0.7, 0.6, 0.6] + [0.5] * 4 + [
@@ -147,15 +177,22 @@ SIMPLE = [0.9] * 7 + [0.8, 0.7, 0.6, 0.6] + [0.5] * 4 + [
 LL = [1.0] * 4 + [0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4] + [
     0.5, 0.6, 0.7, 0.8, 0.9, *[1.0] * 6,
 ]  # fmt: skip
+LL128 = [1.0] * 5 + [0.9, 0.8, 0.8, 0.8, 0.7] + [0.6] * 6 + [
+    0.8, 0.9, 0.9, 0.9, 0.9, *[1.0] * 4,
+]  # fmt: skip
 """treeCorrectionFactor of tuning.cc, by log2(bytes / 64)."""
 
 
-def tree_believed(g: int, n_: int, V: float, ll: bool) -> float:
+def tree_believed(g: int, n_: int, V: float, protocol: str) -> float:
     at = min(max(floor(log2(V / 64)), 0), 24)
     depth = floor(log2(n_))
-    if ll:
+    if protocol == "LL":
         wait = 6.8e-6 + 2 * ((g - 1) * 0.6e-6 + depth * 5.0e-6)
         slow = max(byte(g, n_) / (0.92 / 3.8), 1 / most_ll(n_)) / LL[at]
+    elif protocol == "LL128":
+        wait = 14e-6 + 2 * ((g - 1) * 1.25e-6 + depth * 8.5e-6)
+        most = 22e9 if n_ <= 2 else 15e9
+        slow = byte_ll128(g, n_, 0.92 * 120 / 128, most) / LL128[at]
     else:
         wait = 8.4e-6 + 2 * ((g - 1) * 4.0e-6 + depth * 14e-6)
         slow = byte(g, n_) / (0.92 * SIMPLE[at])
@@ -164,10 +201,12 @@ def tree_believed(g: int, n_: int, V: float, ll: bool) -> float:
 
 def ring_taken(g: int, n_: int, V: float, rounds: int) -> tuple[float, float]:
     """(believed, really) of the ring that the tuner likes best, LL before LL128 before Simple."""
-    ll128 = ring_ll128(g, V, rounds) if n_ == 1 else inf
     return min(
         (ring_believed(g, n_, V, rounds, True), ring(g, n_, V, rounds, True)),
-        (ring_ll128_believed(g, n_, V, rounds), ll128),
+        (
+            ring_ll128_believed(g, n_, V, rounds),
+            ring_ll128(g, n_, V, rounds),
+        ),
         (
             ring_believed(g, n_, V, rounds, False),
             ring(g, n_, V, rounds, False),
@@ -180,10 +219,12 @@ def all_reduce(g: int, n_: int, V: float) -> float:
     """The time of what the tuner takes."""
     best, took = ring_taken(g, n_, V, 2)
     if n_ > 1:
-        trees = {ll: tree_believed(g, n_, V, ll) for ll in (True, False)}
-        if min(trees.values()) < best:
-            return tree(g, n_, V, trees[True] <= trees[False])
-        return took
+        trees = {
+            protocol: tree_believed(g, n_, V, protocol)
+            for protocol in ("LL", "LL128", "Simple")
+        }
+        liked = min(trees, key=trees.__getitem__)
+        return tree(g, n_, V, liked) if trees[liked] < best else took
     quicker = sharp(g, 1e15) < ring(g, 1, 1e15, 2, False)
     believed = 25e-6 + V * byte(g, 1) / NEAR.believed_sharp
     return sharp(g, V) if quicker and believed < best else took
@@ -242,29 +283,37 @@ def choices() -> set[tuple[bool, ...]]:
         on = over(net, tuple(map(float, group)))
         nvls = group[1] == 1
         took = nccl_choice.all_reduce(on, V, (), nvls)
-        # which of LL128 and Simple is quicker says nothing where a ring takes LL
-        took = took._replace(ll128=took.ll128 & ~np.bool_(took.ll))
+        # which of LL128 and Simple is quicker says nothing where a ring or a tree takes LL
+        took = took._replace(
+            ll128=took.ll128 & ~np.bool_(took.ll),
+            tree_ll128=took.tree_ll128 & ~np.bool_(took.tree_ll),
+        )
         found.add(tuple(map(bool, took)))
     return found
 
 
 def test_every_choice_is_among_them() -> None:
-    """Rings and trees by LL and by Simple, rings by LL128, and the switch: so that the times above
-    are of each.
+    """Rings and trees by LL, LL128 and Simple, and the switch: so that the times above are of
+    each.
     """
     took = [nccl_choice.TunerChoice(*one) for one in choices()]
     for field in nccl_choice.TunerChoice._fields:
         assert {getattr(one, field) for one in took} == {True, False}
-    assert {one.tree_ll for one in took if one.tree} == {True, False}
+    for field in ("tree_ll", "tree_ll128"):
+        assert {getattr(one, field) for one in took if one.tree} == {
+            True,
+            False,
+        }
 
 
 @pytest.mark.parametrize("V", [64.0 * 1.5 * 2**i for i in range(25)])
 def test_corrections_of_trees(V: float) -> None:
     """Each step of the tables, on sixteen nodes."""
     on = over(links(), (8.0, 16.0))
-    by_ll, simple = nccl_choice._tree(on, V, ())
-    assert by_ll == pytest.approx(tree_believed(8, 16, V, True))
-    assert simple == pytest.approx(tree_believed(8, 16, V, False))
+    for believed, protocol in zip(
+        nccl_choice._tree(on, V, ()), ("LL", "LL128", "Simple"), strict=True
+    ):
+        assert believed == pytest.approx(tree_believed(8, 16, V, protocol))
 
 
 @pytest.mark.parametrize("group", [(1, 1), (8, 1), (1, 4), (4, 3)])
@@ -331,16 +380,21 @@ def test_floors_of_one_switch_are_the_quickest_way() -> None:
     )
 
 
-def test_a_floor_counts_ll128_inside_a_node_alone() -> None:
-    """Where steps by Simple take long nothing in a node is quicker; between nodes it is off."""
+def test_a_floor_counts_ll128_where_it_is_on() -> None:
+    """Where steps by Simple take long nothing in a node is quicker; between nodes by a transport that
+    has a share for it."""
     V, slow = 7e6, replace(NEAR, hop=6e-6)
     net, off = links(slow), links(replace(slow, ll128=0.0))
     node, two = (8.0, 1.0), (8.0, 2.0)
     inside = net.bound.load("all_gather", V, node).seconds
-    assert inside == pytest.approx(launch(1) + ring_ll128(8, V, 1))
+    wait, b = 7 * NEAR.hop_ll128, V * (7 + NEAR.copied) / 8
+    b /= RATE_NEAR * NEAR.ll128
+    assert inside == pytest.approx(launch(1) + mixed(wait, b, NEAR.mix))
     assert inside < off.bound.load("all_gather", V, node).seconds
+    without = with_far(slow, ll128=0.0).bound.load("all_gather", V, two)
+    assert without.seconds == off.bound.load("all_gather", V, two).seconds
     between = net.bound.load("all_gather", V, two).seconds
-    assert between == off.bound.load("all_gather", V, two).seconds
+    assert between < without.seconds
 
 
 @pytest.mark.parametrize("V", SIZES)
@@ -352,21 +406,60 @@ def test_a_node_alone_sends_as_one_of_many(g: int, V: float) -> None:
         assert took.seconds == one.load(kind, V, (float(g), 1.0)).seconds
 
 
-def test_ll128_is_for_a_node_of_nvlink() -> None:
-    """Off where the transport has no share for it (PCIe), and between nodes."""
-    V = 7e6
+def test_ll128_is_for_nvlink_and_cards_beside_it() -> None:
+    """Off where the transport has no share for it: PCIe, and cards that share no switch with the
+    GPUs (Slingshot, Omni-Path)."""
+    V, two = 7e6, (8.0, 2.0)
     off = links(replace(NEAR, ll128=0.0))
     took = off.load("all_gather", V, (8.0, 1.0)).seconds
     assert took == pytest.approx(launch(1) + ring(8, 1, V, 1, False))
     on = links().load("all_gather", V, (8.0, 1.0)).seconds
-    assert on == pytest.approx(launch(1) + ring_ll128(8, V, 1))
-    both = links().load("all_gather", V, (8.0, 2.0)).seconds
-    assert both == off.load("all_gather", V, (8.0, 2.0)).seconds
+    assert on == pytest.approx(launch(1) + ring_ll128(8, 1, V, 1))
+    both = links().load("all_gather", V, two).seconds
+    assert both == pytest.approx(launch(2) + ring_ll128(8, 2, V, 1))
+    simple = pytest.approx(launch(2) + ring(8, 2, V, 1, False))
+    assert off.load("all_gather", V, two).seconds == simple
+    apart = with_far(ll128=0.0)
+    assert apart.load("all_gather", V, two).seconds == simple
+    assert apart.load("all_reduce", 2e6, two).seconds == (
+        off.load("all_reduce", 2e6, two).seconds
+    )
 
 
-def with_far(**fields: float) -> Links:
+@pytest.mark.parametrize(
+    ("limit", "shared", "rate"),
+    [(None, 1, 36e9), (30e9, 1, 30e9), (30e9, 2, 15e9), (60e9, 1, 36e9)],
+)
+def test_a_card_limits_ll128(
+    limit: float | None, shared: int, rate: float
+) -> None:
+    """To what a channel sends, whatever the links carry; half of it where two GPUs share a card, as
+    two of 20 GB/s each."""
+    net = links(
+        replace(NEAR, channel_ll128=limit),
+        (DIMS[0], replace(DIMS[1], bandwidth=shared * 40e9, shared_by=shared)),
+    )
+    for g in (8.0, 4.0):
+        slow = nccl.leaving_ll128(net, over(net, (g, 2.0)).span)
+        assert slow * g * rate == pytest.approx(1.0)
+    assert nccl.leaving_ll128(net, over(net, (1.0, 2.0)).span) * min(
+        FAR.alone * 36e9, rate
+    ) == pytest.approx(1.0)
+
+
+def test_releases_to_2_11_count_shorter_steps() -> None:
+    """9.6 us over the network by Simple, and no part of the host."""
+    old = replace(links(), how=replace(links().how, send_channels="one"))
+    at = over(old, (8.0, 4.0)).span
+    waits = nccl_choice._ring_waits(old, at, 1.0)
+    assert waits.simple == pytest.approx(8.4e-6 + 28 * 3.4e-6 + 3 * 9.6e-6)
+    assert waits.ll == pytest.approx(6.6e-6 + 28 * 0.6e-6 + 3 * 2.7e-6)
+    assert waits.ll128 == pytest.approx(14e-6 + 28 * 1.9e-6 + 3 * 4e-6)
+
+
+def with_far(near: Transport = NEAR, **fields: float) -> Fabric:
     far = replace(FAR, **fields)
-    return replace(links(), transports=(NEAR, far))
+    return replace(links(), transports=(near, far))
 
 
 @pytest.mark.parametrize(
@@ -375,6 +468,8 @@ def with_far(**fields: float) -> Links:
         (links(), True),
         (with_far(hop=1e-6), False),
         (with_far(hop_ll=0.5e-6), False),
+        (with_far(hop_ll128=1e-6), False),
+        (with_far(hop_ll128=1e-6, ll128=0.0), True),
         (with_far(hop=1.5e-6, hop_ll=0.7e-6), True),
         # a node's rate over 1 + 0.6 of the copies: 187.5 GB/s, by LL 84.4, in exchanges 159
         (links(dims=(DIMS[0], replace(DIMS[1], bandwidth=188e9))), False),

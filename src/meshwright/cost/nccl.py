@@ -3,7 +3,7 @@ and the time they really take.
 
     t = t0 + sqrt(L^2 + 2 mix L b + b^2)          L: waits of the steps, b: bytes over the rate
 
-    ring    L = K_net hop_net + K_node hop_node, of Simple, LL or (inside a node) LL128
+    ring    L = K_net hop_net + K_node hop_node, of Simple, LL or LL128
             b = V K/n in the slowest dimension; inside a node a rank copies its own part too:
                 V (K + copied)/n
             K = n - 1, twice that for an all-reduce; K_net = N - 1 of them between nodes
@@ -30,6 +30,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..describe.network import Dim
+from ..describe.transport import Transport
 from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
 from . import nccl_choice
 from .floors import any_links
@@ -120,9 +121,7 @@ class Nccl(Ring):
         choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
         pair = ring_chosen(on, choice, 2.0)
         if net.inside < len(net.rates):
-            pair = pick(
-                choice.tree, pick(choice.tree_ll, *on.once(trees)), pair
-            )
+            pair = pick(choice.tree, tree_chosen(on, choice), pair)
             passed = where(choice.tree, 2.0, passed)
         if switch:
             pair = pick(choice.nvls, switch, pair)
@@ -164,6 +163,21 @@ def ring_chosen(
     return pick(choice.ll, on.once(ring_ll, times), other)
 
 
+def tree_chosen(
+    on: Over, choice: nccl_choice.TunerChoice
+) -> AlgorithmProtocol:
+    """The tree by the protocol that the tuner takes."""
+    by_ll, by_ll128, other = on.once(trees)
+    if ll128_between(on.net):
+        other = pick(choice.tree_ll128, by_ll128, other)
+    return pick(choice.tree_ll, by_ll, other)
+
+
+def ll128_between(net: Links) -> bool:
+    """NCCL offers LL128 between the nodes."""
+    return net.near.ll128 > 0 and net.far.ll128 > 0
+
+
 def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
     """The time that it takes; part: of V, what passes a rank."""
     s = on.span
@@ -201,6 +215,21 @@ def leaving(
     reached = rate * far.shared_by / far.bandwidth
     least = where(s.over, 1.0 / (net.far.ring_node * reached), 0.0)
     return maximum(out, least)
+
+
+def leaving_ll128(net: Links, s: Span) -> Num:
+    """Seconds for a byte to leave every node by LL128: a share of the rate of the links, and no
+    more than its limit through an adapter.
+    """
+    share = net.far.ll128 * where(s.g == 1, net.far.alone, 1.0)
+    rates = [share * rate for rate in net.reach(s.ranks)[net.inside :]]
+    if (most := net.near.channel_ll128) and net.dims:
+        dims = net.dims[net.inside :]
+        rates = [
+            minimum(rate, most / dim.shared_by)
+            for rate, dim in zip(rates, dims, strict=True)
+        ]
+    return leaving(net, s, rates, share)
 
 
 def ring(
@@ -254,26 +283,26 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
 
 
 def ring_ll128(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
-    """By LL128, of which 120 bytes in 128 are data: less of the rate, shorter waits than Simple;
-    inside a node.
-    """
+    """By LL128, of which 120 bytes in 128 are data: less of the rate, shorter waits than Simple."""
     inside = net.inside
+    rates = net.reach(s.ranks)
     steps = times * (s.n - 1)
     slow = (
-        s.slowest(net.reach(s.ranks)[:inside])
-        * (steps + net.near.copied)
-        / s.n
-        / net.near.ll128
+        s.slowest(rates[:inside]) * (steps + net.near.copied) / net.near.ll128
     )
+    if ll128_between(net):
+        slow = maximum(slow, leaving_ll128(net, s) * steps)
     wait = times * s.steps([t.hop_ll128 for t in net.transports])
-    return AlgorithmProtocol(wait, slow, net.near.mix)
+    return AlgorithmProtocol(
+        wait, slow / s.n, where(s.over, net.far.mix_ll, net.near.mix)
+    )
 
 
 def trees(
     net: Links, s: Span, chains: bool = True
-) -> tuple[AlgorithmProtocol, AlgorithmProtocol]:
-    """Trees: all-reduce by LL and by Simple: a chain in each node, a tree of nodes beyond; the
-    whole vector up and down.
+) -> tuple[AlgorithmProtocol, AlgorithmProtocol, AlgorithmProtocol]:
+    """Trees: all-reduce by LL, by LL128 and by Simple: a chain in each node, a tree of nodes
+    beyond; the whole vector up and down. By LL128 as by Simple where it is off.
 
     chains: without them a nearer group is never slower.
     """
@@ -289,16 +318,27 @@ def trees(
         near, out / (far.climb_rate * where(s.g == 1, far.alone, 1.0))
     )
     slow_ll = maximum(near / net.near.ll, out / far.climb_rate_ll)
-    return (
-        AlgorithmProtocol(
-            chain * net.near.hop_ll + depth * far.climb_ll,
-            2.0 * slow_ll,
-            far.mix_ll,
-        ),
-        AlgorithmProtocol(
-            chain * net.near.hop + depth * far.climb, 2.0 * slow, far.mix_ll
-        ),
+    simple = AlgorithmProtocol(
+        chain * net.near.hop + depth * far.climb,
+        2.0 * slow,
+        far.mix_ll,
     )
+    by_ll = AlgorithmProtocol(
+        chain * net.near.hop_ll + depth * far.climb_ll,
+        2.0 * slow_ll,
+        far.mix_ll,
+    )
+    if not ll128_between(net):
+        return by_ll, simple, simple
+    by_ll128 = AlgorithmProtocol(
+        chain * net.near.hop_ll128 + depth * far.climb_ll128,
+        2.0
+        * maximum(
+            near / net.near.ll128, leaving_ll128(net, s) / far.climb_rate
+        ),
+        far.mix_ll,
+    )
+    return by_ll, by_ll128, simple
 
 
 def nvls_load(net: Links, s: Span, members: float = 0.0) -> AlgorithmProtocol:
@@ -374,8 +414,13 @@ def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
         ring_ll(net, s, times)._replace(mix=mix_ll),
     ]
     if near.ll128:
+        by_ll128 = ring_ll128(net, s, times)._replace(
+            mix=where(s.over, far.mix_ll, min(near.mix, far.mix_ll))
+        )
         candidates.append(
-            pick(s.over, candidates[0], ring_ll128(net, s, times))
+            by_ll128
+            if ll128_between(net)
+            else pick(s.over, candidates[0], by_ll128)
         )
     if kind == "all_reduce":
         candidates += (
@@ -389,6 +434,16 @@ def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
     return candidates
 
 
+def _rate_ll128(net: Links, rate: Num, t: Transport) -> Num:
+    """What a chip sends by LL128, by the links inside a node or out of it."""
+    most = net.near.channel_ll128
+    return (
+        rate * t.ll128
+        if t.inside or most is None
+        else minimum(rate * t.ll128, most)
+    )
+
+
 def _nearer_is_quicker(net: Links, _: Group) -> bool:
     return nearer_is_quicker(net)
 
@@ -399,11 +454,15 @@ def nearer_is_quicker(net: Links) -> bool:
     """
     if not net.nearer_is_faster:
         return False
-    steps = [(t.hop, t.hop_ll) for t in net.transports]
+    on = ll128_between(net)
+    steps = [
+        (t.hop, t.hop_ll, t.hop_ll128 if on else 0.0) for t in net.transports
+    ]
     speeds = [
         (
             rate,
             rate * t.ll,
+            _rate_ll128(net, rate, t) if on else 0.0,
             rate * t.exchange,
             rate * (t.ll if t.inside else t.climb_rate_ll),
         )

@@ -1,18 +1,17 @@
 """Which algorithm and protocol NCCL takes: the least of its OWN model of the time, right or wrong.
 
     ring    base + (K - K_net) a_node + K_net a_net + K/n V/B
-    LL128   14 us + K 1.9 us + K/n V/(0.92 B), inside a node only
-    tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V))
+    LL128   as a ring, by 0.92 B; between nodes no more than a limit of each channel
+    tree    base + 2 [(g - 1) a_node + log2(N) a_net] + 2 V/(0.92 B c(V)), by LL128 120/128 of that
     NVLS    25 us + V/(e B)
 
 A ring takes K = n - 1 steps, K_net = N - 1 of them between nodes. Trees make all-reduces between
 nodes only, NVLS inside a node only.
 
 An all-reduce goes round a ring twice. B is what the tuner takes the slowest dimension for; by LL at
-most B/2, and no more than a limit. LL128 is offered over NVLink inside a node (on A100 in every
-release since 2.8, on Hopper since 2.16). Between nodes it is off where cards and GPUs share no PCIe
-switch, and not offered here. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06,
-Apache-2.0).
+most B/2, and no more than a limit. LL128 is offered over NVLink (on A100 in every release since
+2.8, on Hopper since 2.16), and between such nodes where cards and GPUs share a PCIe switch, as in a
+DGX. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06, Apache-2.0).
 """
 
 from __future__ import annotations
@@ -34,11 +33,17 @@ NODE = 3.4e-6
 NODE_LL = 0.6e-6
 NODE_LL128 = 1.9e-6
 NODE_TREE = 4.0e-6
-"""Seconds of a step over NVLink: by Simple, LL and LL128, along the chain of a tree by Simple."""
+NODE_TREE_LL128 = 1.25e-6
+"""Seconds of a step over NVLink: by Simple, LL and LL128, along the chain of a tree by Simple and
+by LL128."""
 NET = 14e-6
+NET_2011 = 9.6e-6
 NET_LL = 2.7e-6
+NET_LL128 = 4.0e-6
 NET_TREE_LL = 5.0e-6
-"""Seconds of a step over the network; a ring with one rank a node takes that of a tree."""
+NET_TREE_LL128 = 8.5e-6
+"""Seconds of a step over the network, NET_2011 in a ring by Simple to release 2.11. A ring with one
+rank a node takes that of a tree."""
 PLATEAU = 1.4
 PLATEAU_BYTES = 64 * 8.0
 """A ring all-reduce between nodes by Simple waits so much longer from so many bytes a rank on: 64
@@ -50,6 +55,7 @@ LL128 = 0.92
 """Share of B that a ring by LL128 carries: 120 bytes of 128, as NCCL rounds it."""
 TREE = 0.92
 TREE_LL = 0.92 / 3.8
+TREE_LL128 = 0.92 * 120 / 128
 """Shares of B that a tree carries."""
 SIZES = tuple(64.0 * 2**i for i in range(26))
 CORRECTED = (
@@ -106,6 +112,33 @@ CORRECTED_LL = (
     1.0,
     1.0,
 )
+CORRECTED_LL128 = (
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+    0.9,
+    0.8,
+    0.8,
+    0.8,
+    0.7,
+    0.6,
+    0.6,
+    0.6,
+    0.6,
+    0.6,
+    0.6,
+    0.8,
+    0.9,
+    0.9,
+    0.9,
+    0.9,
+    1.0,
+    1.0,
+    1.0,
+    1.0,
+)
 """c of a tree, by floor(log2(bytes/64))."""
 
 
@@ -120,6 +153,8 @@ class TunerChoice(NamedTuple):
     """A tree rather than a ring."""
     tree_ll: Any = False
     """Of trees, the one by LL."""
+    tree_ll128: Any = False
+    """Of the other trees, the one by LL128."""
     nvls: Any = False
     """Reduction in the switch rather than either."""
 
@@ -132,8 +167,10 @@ class Waits(NamedTuple):
     simple: Num
     slow_ll: Num
     """Seconds a byte by LL."""
-    ll128: Num = float("inf")
+    ll128: Num
     """Seconds before bytes count, by LL128; endless where it is off."""
+    slow_ll128: Num
+    """Seconds a byte by LL128."""
 
 
 def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
@@ -147,6 +184,30 @@ def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
         [
             d.bandwidth * t.believed / d.shared_by * d.used(g)
             for d, t, g in pairs
+        ]
+    )
+
+
+def ll128_seconds(net: Links, s: Span, tree: bool, *seen: Dim) -> Num:
+    """The same for LL128: a share of each rate, and of a channel between nodes no more than its
+    limit. One channel goes through each adapter.
+    """
+    share = TREE_LL128 if tree else LL128
+    dims, limits = seen or net.dims, net.near.believed_ll128
+    if not (dims and limits):
+        return tuner_seconds(net, s, *seen) / share
+    ring, two, more = limits
+    most = where(s.nodes <= 2, two, more) if tree else ring
+    return s.slowest(
+        [
+            (
+                share * d.bandwidth * t.believed
+                if t.inside
+                else minimum(share * d.bandwidth * t.believed, most)
+            )
+            / d.shared_by
+            * d.used(g)
+            for d, t, g in zip(dims, net.transports, s.ranks, strict=True)
         ]
     )
 
@@ -171,12 +232,14 @@ def all_reduce(
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
     if net.inside == len(net.rates):
         return TunerChoice(by_ll <= other, by_ll128 <= simple, nvls=switch)
-    tree_ll, tree = _tree(on, V, seen)
+    tree_ll, tree_ll128, tree = _tree(on, V, seen)
+    other_tree = minimum(tree_ll128, tree)
     return TunerChoice(
         by_ll <= other,
         by_ll128 <= simple,
-        on.span.over & (minimum(tree_ll, tree) < best),
-        tree_ll <= tree,
+        on.span.over & (minimum(tree_ll, other_tree) < best),
+        tree_ll <= other_tree,
+        tree_ll128 <= tree,
         switch,
     )
 
@@ -194,7 +257,7 @@ def _ring(
     slow = on.once(tuner_seconds, *seen)
     return (
         waits.ll + part * waits.slow_ll,
-        waits.ll128 + part * slow / LL128,
+        waits.ll128 + part * waits.slow_ll128,
         wait + part * slow,
     )
 
@@ -202,11 +265,13 @@ def _ring(
 def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
     steps = times * (s.n - 1)
     far = times * (s.nodes - 1)
-    step = net.near.believed_step
+    # to 2.11 one channel went to a peer, and the host had no part in a step (since 2.18 it has)
+    old = net.how.send_channels == "one"
+    step = 0.0 if old else net.near.believed_step
     wait = (
         BASE
         + (steps - far) * where(s.over, max(NODE, SIMPLE_STEP * step), NODE)
-        + far * NET
+        + far * (NET_2011 if old else NET)
     )
     wait_ll = (
         BASE_LL
@@ -216,22 +281,39 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
     slow_ll = maximum(
         2.0 * tuner_seconds(net, s, *seen), 1.0 / _most_ll(net, s)
     )
-    wait_ll128 = (
-        where(s.over, float("inf"), BASE_LL128 + steps * NODE_LL128)
-        if net.near.ll128
-        else float("inf")
+    wait_ll128 = _where_on(
+        net,
+        s,
+        BASE_LL128
+        + (steps - far) * where(s.over, max(NODE_LL128, step), NODE_LL128)
+        + far * where(s.g == 1, NET_TREE_LL128, NET_LL128),
     )
-    return Waits(wait_ll, wait, slow_ll, wait_ll128)
+    return Waits(
+        wait_ll, wait, slow_ll, wait_ll128, ll128_seconds(net, s, False, *seen)
+    )
 
 
-def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num]:
-    """What the tuner takes a tree of nodes for."""
+def _where_on(net: Links, s: Span, wait: Num) -> Num:
+    """A wait by LL128; endless where NCCL does not offer it."""
+    off = float("inf")
+    if not net.near.ll128:
+        return off
+    return wait if net.far.ll128 else where(s.over, off, wait)
+
+
+def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num, Num]:
+    """What the tuner takes a tree of nodes for, by LL, by LL128 and by Simple."""
     waits = on.once(_tree_waits, *seen)
     slow = on.once(tuner_seconds, *seen)
     size = cell(V, SIZES)[0]
     slow_ll = waits.slow_ll / at(CORRECTED_LL, size)
+    slow_ll128 = waits.slow_ll128 / at(CORRECTED_LL128, size)
     slow = slow / (TREE * at(CORRECTED, size))
-    return waits.ll + 2 * V * slow_ll, waits.simple + 2 * V * slow
+    return (
+        waits.ll + 2 * V * slow_ll,
+        waits.ll128 + 2 * V * slow_ll128,
+        waits.simple + 2 * V * slow,
+    )
 
 
 def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
@@ -241,7 +323,16 @@ def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
     slow_ll = maximum(
         tuner_seconds(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s)
     )
-    return Waits(wait_ll, wait, slow_ll)
+    wait_ll128 = BASE_LL128 + 2 * (
+        (s.g - 1) * NODE_TREE_LL128 + depth * NET_TREE_LL128
+    )
+    return Waits(
+        wait_ll,
+        wait,
+        slow_ll,
+        _where_on(net, s, wait_ll128),
+        ll128_seconds(net, s, True, *seen),
+    )
 
 
 def _most_ll(net: Links, s: Span) -> Num:

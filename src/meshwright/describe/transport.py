@@ -44,14 +44,21 @@ class Transport(Checked):
     hop_ll: Seconds = 0.0
     """The same in LL, which sends a flag beside every word."""
     hop_ll128: Seconds = 0.0
-    """The same in LL128, which sends a flag beside every 120 bytes (of a node's transport)."""
+    """The same in LL128, which sends a flag beside every 120 bytes."""
     climb: Seconds = 0.0
     """One level of a tree of nodes, Simple."""
     climb_ll: Seconds = 0.0
+    climb_ll128: Seconds = 0.0
     ll: float = 0.5
     """Share of the rate that LL reaches in a ring, at most a half."""
     ll128: Amount = 0.0
-    """Share of the rate that LL128 reaches in a ring inside a node; 0: it is off."""
+    """Share of the rate that LL128 reaches; 0: it is off. Between nodes it takes cards that share
+    a PCIe switch with the GPUs.
+    """
+    channel_ll128: Bandwidth | None = None
+    """What LL128 sends through one adapter of another node at most (of a node's transport, whose
+    chip packs the flags); None = no such limit.
+    """
     ll_node: Bandwidth | None = None
     """What all ranks of a node together send by LL at most; None = no such limit."""
     ring_node: Bandwidth | None = None
@@ -68,11 +75,11 @@ class Transport(Checked):
     copied: Amount = 0.0
     """A rank copies its own part of the vector too, at 1/copied of the rate."""
     mix: Amount = 1.0
-    """How waits L and bytes b add up, Simple and LL128: sqrt(L^2 + 2 mix L b + b^2). 1: one after
-    the other; 0: mostly side by side; above 1: chunks of a pipeline.
+    """How waits L and bytes b add up, Simple and in a node LL128: sqrt(L^2 + 2 mix L b + b^2). 1:
+    one after the other; 0: mostly side by side; above 1: chunks of a pipeline.
     """
     mix_ll: Amount = 1.0
-    """The same for LL and for trees."""
+    """The same for LL, for LL128 between nodes and for trees."""
     sharp: Amount = 0.0
     """Share of the rate at which the switch adds up values (NVLS); 0: it does not."""
     sharp_wait: Seconds = 0.0
@@ -93,6 +100,10 @@ class Transport(Checked):
     believed_ll: tuple[Bandwidth, ...] = ()
     """At most so much by LL, as the tuner has it, on one, two and more nodes (of a node's
     transport).
+    """
+    believed_ll128: tuple[Bandwidth, ...] = ()
+    """At most so much by LL128 in one channel between nodes, as the tuner has it: in a ring, in a
+    tree of two nodes, in one of more (of a node's transport).
     """
     believed_step: Seconds = 0.0
     """What the tuner adds to a step when messages leave the node, by the maker of the host's CPU
