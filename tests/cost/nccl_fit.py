@@ -112,9 +112,8 @@ def releases(processes: int = 8) -> dict[str, Rows]:
 
 def between() -> dict[str, tuple[str, Rows]]:
     """All-reduces of nodes of 8 GPUs by run and nodes, each with its network."""
-    text = (PUBLISHED / "nccl_between.csv").read_text("utf-8")
     runs: dict[tuple[str, str], list[Any]] = {}
-    for r in _lines(text):
+    for r in published("nccl_between"):
         runs.setdefault((f"{r['run']}-{r['nodes']}", r["network"]), []).append(
             (
                 "all_reduce",
