@@ -199,7 +199,7 @@ def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
 
 
 def leaving(
-    net: Links, s: Span, rates: Sequence[Num], share: float = 1.0
+    net: Links, s: Span, rates: Sequence[Num], share: Num = 1.0
 ) -> Num:
     """Seconds for a byte to leave every node, with a rate of a chip in each dimension between
     nodes: by the links of all its ranks, or by the one adapter that NCCL takes.
