@@ -919,6 +919,9 @@ def test_mamba_2() -> None:
     )  # fmt: skip
     scan = {op.name: op for op in of_layer(of)}["ssm/scan"]
     assert scan.inputs == scan.saved and scan.forward.engine == "wide"
+    twice = {op.name: op for op in of_layer(ssm_model(chunk=20, groups=12))}
+    more = twice["ssm/scan"].forward.matrix - scan.forward.matrix
+    assert more == padded * 2 * q * n, "of a second group"
     few = ssm_model(chunk=20, groups=1, norm=False, conv_bias=False)
     found = rows(of_layer(few))
     assert found["ssm/in"].weights == D * (120 + 20 + 6), "groups are copied"
