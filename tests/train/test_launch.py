@@ -69,6 +69,22 @@ def test_one_rank_ends_all(
             os.kill(pid, 0)
 
 
+def asking(device: torch.device) -> None:
+    """As `timeout` asks who runs too long."""
+    if dist.get_rank() == 1:
+        os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(60)
+
+
+def test_who_is_asked_to_end_says_so() -> None:
+    """And accuses no rank, on which the signal it hands on comes out first."""
+    with pytest.raises(
+        RankFailed, match="asked to end .*: all 2 were"
+    ) as found:
+        fork_ranks(asking, 2, timeout_s=60)
+    assert not found.value.again
+
+
 def halting(device: torch.device) -> None:
     """Rank 1 is stopped in step 5."""
     for step in range(10):

@@ -203,6 +203,13 @@ def fork_ranks(
             _watch(ranks, Path(folder), watch)
         except RankFailed as error:
             error.again &= not asked
+            if asked and signal.SIGTERM.name in str(error):
+                # ours: that it hit a rank first explains nothing
+                raise RankFailed(
+                    f"asked to end ({signal.SIGTERM.name}) when ranks had nothing to save: all"
+                    f" {world} were ended",
+                    again=False,
+                ) from None
             raise
         finally:
             # ended here: a rank of a later fork that collected it would wait for its thread, which
