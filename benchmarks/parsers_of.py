@@ -649,6 +649,12 @@ def bridge(folder: str) -> Reader:
             section, _, key = override.key_or_group.rpartition(".")
             demand(key in keys, True, "keys by name")
             value = override.value()
+            if isinstance(value, dict):
+                fields = {*map(str, value)} - {"_target_"}
+                demand(fields <= keys, True, "fields by name")
+            # mixed_precision sets it in the other sections (runtime_config_update)
+            if key == "grad_reduce_in_fp32":
+                demand(section, "mixed_precision", "numbers of gradients")
             if key in MEGATRON_SIZES:
                 demand(value, row[MEGATRON_SIZES[key]], key)
 

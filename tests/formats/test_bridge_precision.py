@@ -145,3 +145,27 @@ def test_a_recipe_is_written_with_the_gradients_of_the_plan(
     back = bridge.read_file("run.sh", text)
     said = back.tables["job"]["precision"]
     assert PRECISIONS[said] == job.filled.precision and not back.left
+
+
+def test_overlap_of_a_recipe_is_that_of_the_plan() -> None:
+    """A recipe's comm_overlap sets that of ddp when the run starts, where it has one; where it has
+    none, a word in it is refused by Hydra: the whole table is written.
+    """
+    for overlap, tensors in ((None, None), ("off", "backward")):
+        job = Job(
+            "llama3-8b",
+            "8xh100-sxm",
+            64,
+            Layout(tp=2, dp=4, zero=1),
+            framework="megatron-bridge",
+            software=Software(dp_overlap=overlap, tp_overlap=tensors),
+        )
+        place = launch.Place(path="p.toml", nodes=1, ranks=8)
+        text, _ = bridge.write(job, "megatron-bridge", place)
+        assert "comm_overlap=null" in text and "ddp.overlap" not in text
+        assert ("overlap_grad_reduce:false" in text) == (overlap == "off")
+        back = bridge.read_file("run.sh", text)
+        told = back.tables["software"]
+        assert told.get("dp_overlap") == overlap
+        # the profile has all of it by itself, which a recipe of the library may not
+        assert told["tp_overlap"] == (tensors or "all")

@@ -48,14 +48,20 @@ SCALINGS = {
 }
 
 
-MIXED = "mixed_precision."
 SIXTEEN_BITS = {"_target_": "torch.bfloat16", "_call_": False}
-NUMBERS = {
-    "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
-    "params_dtype": SIXTEEN_BITS,
-    "pipeline_dtype": SIXTEEN_BITS,
+CLASSES: Mapping[str, Mapping[str, Any]] = {
+    "mixed_precision": {
+        "_target_": "megatron.bridge.training.mixed_precision.MixedPrecisionConfig",
+        "params_dtype": SIXTEEN_BITS,
+        "pipeline_dtype": SIXTEEN_BITS,
+    },
+    "comm_overlap": {
+        "_target_": "megatron.bridge.training.comm_overlap.CommOverlapConfig",
+        "tp_comm_overlap": False,
+    },
 }
-"""How a configuration names its class, and types of torch."""
+"""Sections that a recipe may have none of, or a name for -> how a configuration says their class.
+Both set fields of other sections when a run starts (training/config.py, runtime_config_update)."""
 GRADIENTS = "ddp.grad_reduce_in_fp32"
 
 
@@ -340,11 +346,13 @@ class MegatronBridge(Tool):
             section_of(name): value
             for name, value in {**usual_layout_keys(job), **out}.items()
         }
-        own = [path for path in paths if path.startswith(MIXED)]
-        numbers = {path.removeprefix(MIXED): paths.pop(path) for path in own}
-        if numbers:  # a recipe's own table would be merged with it
-            lines.append(f"{MIXED[:-1]}=null")
-            paths[MIXED[:-1]] = {**NUMBERS, **numbers}
+        for section, known in CLASSES.items():
+            head = f"{section}."
+            own = [path for path in paths if path.startswith(head)]
+            said = {path.removeprefix(head): paths.pop(path) for path in own}
+            if said:  # a recipe's own would be merged with it
+                lines.append(f"{section}=null")
+                paths[section] = {**known, **said}
         lines += [shlex.quote(f"{p}={_hydra(v)}") for p, v in paths.items()]
         return launch.script(at, format, format.program, [*lines, launch.REST])
 
