@@ -233,6 +233,11 @@ def write_mixed_precision(job: Job, out: dict[str, Any]) -> None:
     if not half and word != SCALINGS["tensorwise"]:
         out["mixed_precision"] = recipe
         return
+    if compute == "fp4":
+        raise BadInput(
+            "Megatron-Bridge 0.3.1 has no field of weights gathered in 4 bits, only a recipe with"
+            " gradients in fp32: gradients fp32"
+        )
     out |= {"bf16": True, "grad_reduce_in_fp32": not half}
     out |= get(NAME).words["mixed_precision"][recipe]
 
