@@ -4,6 +4,7 @@ behind it.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,76 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
         told = shell.answer(f"{job} {more}")
         assert ("DDP" in told) == ddp, more
         assert ("--zero 3 shards" in told) == ddp, more
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            f"timeline {ON} --zero 3",
+            "without a pipeline (pp 1) no rank waits",
+        ),
+        (f"timeline {ON}", "does NOT fit: needs"),
+        (
+            f"timeline {ON} --tp 2 --pp 8",
+            "free sends, but stage 7 takes",
+        ),
+        (
+            "predict gpt2 --on 8xh100-sxm --batch 64seq --framework deepspeed-zero3",
+            "layout dp 8 · ZeRO-3",
+        ),
+        (
+            f"plan {ON} --tp 8 --pp 4 --dp 4",
+            "not legal: tp 8 x pp 4 x dp 4 needs 128 chips, but the cluster has 16",
+        ),
+        (
+            "plan llama3-8b --on 4xrtx-4090 --batch 64seq",
+            "NeMo Automodel (--framework automodel) would make it fit",
+        ),
+        (
+            f"plan {ON} {SMALL} --tokens 15T --budget 5k",
+            ": the money is enough for ",
+        ),
+        ("limits h100 --chips 100k", "FLOP in 91.3 days: "),
+        ("limits h100", "to a factor of 6 (Epoch's grid "),
+        ("catalog chips --all", "memory bandwidth power price network"),
+        ("catalog models --all", " 12 768 12 12 3072 50257 1024 "),
+    ],
+)
+def test_an_answer_as_a_colleague_says_it(
+    words: str, said: str, shell: Shell
+) -> None:
+    assert said in " ".join(shell.answer(words).split())
+
+
+def test_a_run_of_several_changes_gains_or_is_none(shell: Shell) -> None:
+    """Ties that lose, and pairs slower than the run, are no advice; of what fits nowhere neither
+    seconds nor numerics are of use.
+    """
+    best = "--framework torchtitan --zero 3"
+    told = shell(f"advise llama3-8b --on 8xh100-sxm --batch 64seq {best}").out
+    assert " -> " in told and " pair " not in told
+    (ties,) = (line for line in told.splitlines() if "  ties " in line)
+    assert " -" not in ties.replace(" -> ", " to ")
+    none = shell("advise llama3-8b --on 2xrtx-4090 --batch 8seq").out
+    assert "no single change makes it fit" in none
+    assert "\n  or " not in none and "\n  ties " not in none
+
+
+def test_more_chips_that_take_longer_and_cost_more_are_no_alternative(
+    shell: Shell,
+) -> None:
+    told = shell(
+        "plan llama3-8b --on 64xh100-sxm --batch 4Mi --tokens 1T --deadline 10d"
+    ).out
+    answer = next(line for line in told.splitlines() if "  run " in line)
+    others = [line for line in told.splitlines() if " chips: " in line]
+    assert len(others) == 2, told
+    days, usd = (
+        [float(re.search(rf"([\d.]+) {unit}", line)[1]) for line in others]
+        for unit in ("days", "k USD")
+    )
+    mine = [float(n) for n in re.findall(r"([\d.]+)(?: days| k USD)", answer)]
+    assert all(
+        d < mine[0] or u < mine[1] for d, u in zip(days, usd, strict=True)
+    )

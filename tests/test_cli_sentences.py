@@ -197,7 +197,7 @@ def test_a_schedule_on_one_stage_or_of_another_framework_is_said(
 ) -> None:
     """Megatron-Core's schedules.py has 1F1B and interleaved 1F1B; one stage has no order."""
     line = f"predict {LLAMA} --schedule zbv --why"
-    megatron = "megatron-core allows schedule 1f1b, interleaved, not zbv"
+    megatron = "megatron-core keeps to schedule 1f1b, interleaved, not zbv"
     alone = "schedule zbv has no effect on time with pp 1"
     said = shell(f"{line} --zero 3").out
     assert megatron in said and alone in said

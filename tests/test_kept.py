@@ -208,4 +208,4 @@ def test_work_under_way_is_said_without_a_terminal(
         report("64 chips", 0.25)
         report("width 4,096", 0.0)
     said = capsys.readouterr().err
-    assert said == "meshwright: 64 chips (25%)\nmeshwright: width 4,096\n"
+    assert said == "meshwright: 64 chips (25 %)\nmeshwright: width 4,096\n"

@@ -46,10 +46,11 @@ def test_from_a_script_to_a_script_by_next_steps_alone(
     assert kept == f"read {script} --on h100-sxm -o job.toml"
     predict, plan = steps(shell(kept))
     assert predict == "predict job.toml"
-    exported, drawn = steps(shell(predict))
+    [exported] = steps(shell(predict))
     assert exported == "export job.toml --to megatron"
     assert "pretrain_gpt" in shell(exported).out
-    shell(drawn)
+    exported, drawn = steps(shell(f"{predict} --pp 2 --dp 4 -o deep.toml"))
+    assert "Timeline" in shell(drawn).out, "of a pipeline alone"
     shell(f"{plan} {SMALL}")
     exported, *_ = steps(shell("predict plan.toml --explain mfu"))
     assert exported == "export plan.toml --to megatron", "not into plan.toml"

@@ -120,7 +120,7 @@ def test_of_ties_what_is_published_wins() -> None:
     narrow = Job("llama3-70b", "64xh100-sxm", "512seq", precision="fp8")
     assert complexity(narrow, recipe)[:2] == (0, 1)
     plain = replace(recipe, interleave=1, schedule="1f1b")
-    words = "the degrees of a published recipe"
+    words = "the layout of a published recipe"
     assert why_simpler(here, recipe, plain) == words
     found = plan(here).best
     assert found is not None and complexity(here, found.layout)[:2] == (0, 0)

@@ -183,7 +183,7 @@ def test_decimal_millions_are_never_meant_to_the_last_sequence() -> None:
     who gives the number itself means it.
     """
     count, said = parse_batch("64M", 4096, 2048)
-    assert count == 16384 and "+4.9 %" in said.replace("+4.9%", "+4.9 %")
+    assert count == 16384 and "+4.9 %" in said
     assert parse_batch("64M", 4096, 125) == (15625, None)
     for exact in (64_000_000, "64000000", "15625seq"):
         assert parse_batch(exact, 4096, 2048) == (15625, None)

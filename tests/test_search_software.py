@@ -233,3 +233,13 @@ def test_what_is_exported_says_each_setting_or_refuses_it() -> None:
     full = replace(found.best.layout, recompute="full")
     with refusal("expert"):
         written(replace(found.best.job, software=again), full)
+
+
+def test_a_setting_that_the_answer_cannot_run_is_none_to_try() -> None:
+    # gradients of torch's replicas go with pp 1 and zero 0 alone, and a prediction refuses others
+    run = job(*LLAMA, framework="megatron-2021")
+    answer = plan(run)
+    assert answer.best and answer.best.layout.pp > 1
+    assert "dp_overlap" in offers(run)
+    assert answer.tuned is None
+    assert all("dp_overlap" not in one.settings for one in answer.software)

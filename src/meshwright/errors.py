@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 STARTED = "MESHWRIGHT_COMMAND"
@@ -104,13 +104,19 @@ def unknown(
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     if instead := aliases.get(text.lower().replace("-", "_")):
         near = [instead]
-    hints = [f"did you mean {' or '.join(near)}?"] if near else []
+    hints = [f"did you mean {either(near)}?"] if near else []
     if not near or len(known) <= FEW:
         more = ", ..." if len(known) > MOST_NAMED else ""
         hints.append(f"known: {', '.join(known[:MOST_NAMED])}{more}")
     elif first and not {*near} & {*first}:
         hints.append(f"mostly used: {', '.join(first)}")
     return BadInput(f"{what} {text!r} is not known; {' '.join(hints)}")
+
+
+def either(names: Sequence[str]) -> str:
+    """Names to choose from: "h800", "h800 or h200", "h800, h200 or a100-80"."""
+    *first, last = names
+    return " or ".join(filter(None, (", ".join(first), last)))
 
 
 def _begins(one: str, other: str) -> bool:

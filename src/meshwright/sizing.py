@@ -337,7 +337,7 @@ def _reason(
     budget_usd: float | None,
 ) -> str:
     """The answer as a sentence."""
-    sure = f"with {SURE:.0%} confidence".replace("%", " %")
+    sure = f"with {100 * SURE:.0f} % confidence"
     goals = []
     if deadline_s is not None:
         goals.append(f"in {show(deadline_s, 's', 3)}")
@@ -363,7 +363,20 @@ def _reason(
     if near.prediction is None:
         return none
     chips, _, rest = _takes(near).partition(": ")
-    return f"{none}; {word}, {chips}, takes {rest}"
+    paid = "" if budget_usd is None else _paid_tokens(near, budget_usd)
+    return f"{none}; {word}, {chips}, takes {rest}{paid}"
+
+
+def _paid_tokens(size: Size, budget_usd: float) -> str:
+    """How many tokens a budget pays for at a run's price: what a run costs goes with its length."""
+    p = size.prediction
+    if p is None or not p.cost_usd or p.cost_usd <= budget_usd:
+        return ""
+    tokens = p.job.tokens * budget_usd / p.cost_usd
+    words = show(tokens / 1e12, "", 2) + " T"
+    if tokens < 1e12:
+        words = show(tokens / 1e9, "", 2) + " B"
+    return f": the money is enough for {words} tokens"
 
 
 def _takes(size: Size) -> str:

@@ -178,7 +178,7 @@ def test_what_a_run_does_beside_its_steps_is_named(folder: Path) -> None:
     )
     why = [*compare(read_run(folder)).why()]
     assert any(
-        "33% of the time the run waits for its data, 10 s a step" in line
+        "33 % of the time the run waits for its data, 10 s a step" in line
         for line in why
     )
     assert not any(

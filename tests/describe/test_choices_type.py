@@ -29,7 +29,7 @@ def test_a_sentence_for_each_field_with_the_nearest_values() -> None:
         schedule=("1f1b", "gpipe"), zero=(0, 1), pp=tuple(range(1, 100))
     )
     schedule, zero, pp = some.refused(
-        Layout(schedule="zbv", zero=3, pp=128), "torchtitan"
+        Layout(schedule="zbv", zero=3, pp=128), "torchtitan allows"
     )
     assert schedule == "torchtitan allows schedule 1f1b, gpipe, not zbv"
     assert zero == "torchtitan allows zero 0, 1, not 3"

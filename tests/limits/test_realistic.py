@@ -108,5 +108,5 @@ def test_failures_end_it_where_twice_the_chips_have_less_than_half_the_time() ->
         H100, replace(real, failures=failures), 4096.0
     )
     assert reason == (
-        f"failures leave 40.5% of the time of {chips:,} chips, and more chips fail more"
+        f"failures leave 40.5 % of the time of {chips:,} chips, and more chips fail more"
     )

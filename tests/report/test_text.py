@@ -26,6 +26,7 @@ from meshwright.report.run_card import binding
 from meshwright.report.text import (
     CAUSES,
     Bar,
+    beside_words,
     chance,
     count,
     evidence,
@@ -167,6 +168,21 @@ def test_a_layout_in_words() -> None:
     assert "ep 8" in layout_words(Layout(ep=8)) and "cp 4" in layout_words(
         Layout(cp=4)
     )
+
+
+def test_another_layout_is_named_by_what_it_has_instead() -> None:
+    mine = Layout(tp=4, pp=4, dp=32, interleave=5, schedule="interleaved")
+    other = replace(mine, interleave=8, stages="slots")
+    words = "the same with 8 chunks · embedding and loss as layers"
+    assert beside_words(mine, other) == words
+    sharded = replace(mine, zero=3, microbatch=2)
+    assert beside_words(mine, sharded) == "the same with microbatch 2 · ZeRO-3"
+    flushed = replace(mine, schedule="1f1b", interleave=1)
+    assert beside_words(mine, flushed) == "the same with 1f1b"
+    # it lacks microbatch 2, which the words would not say; and what is all different is whole
+    assert beside_words(sharded, mine) == short_words(mine)
+    far = Layout(dp=64, cp=2)
+    assert beside_words(Layout(tp=2, dp=32), far) == short_words(far)
 
 
 def test_the_headline_says_what_was_predicted() -> None:

@@ -14,7 +14,7 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
-from ..compare.installation import LEAST, demand_possible, scale
+from ..compare.installation import LEAST, demand_possible
 from ..describe.cluster import Installation
 from ..describe.display import Displayed
 from ..describe.job import Job
@@ -120,8 +120,8 @@ class Advice(Displayed):
 
     @property
     def ties(self) -> tuple[Advised, ...]:
-        """For each choice, the best value that ties with the run."""
-        return tuple(a for a in self.rest if abs(a.gain) <= self.tie)
+        """For each choice, the best value that gains something, but no more than a tie."""
+        return tuple(a for a in self.rest if 0.0 < a.gain <= self.tie)
 
     def helps(self, each: Advised) -> bool:
         """Whether a change is worth making: it gains more than a tie, or it fits where the run does
@@ -234,12 +234,14 @@ def advise(
 
 
 def _calibrate(run: Prediction, steps: Sequence[float]) -> Job:
-    """The run's job on its installation: one scale from its measured steps."""
+    """The run's job on its installation: one scale, with which it takes the median of its steps;
+    `calibrate` draws it to 1, since it is for other jobs.
+    """
     plain = Installation()
     job = run.job
     alone = replace(job, cluster=replace(job.cluster, installation=plain))
-    ratios = [s / predict(alone).step_time_s for s in steps]
-    known = Installation(round(scale(ratios), 4), len(steps))
+    times = median(steps) / predict(alone).step_time_s
+    known = Installation(times, len(steps))
     return replace(job, cluster=replace(job.cluster, installation=known))
 
 
@@ -271,7 +273,7 @@ def with_combinations(
 
 def worth(more: Option, less: Option) -> bool:
     """A longer change gains more than the shorter one, and is no riskier bargain."""
-    faster = more.gain > less.gain or not less.prediction.fits
+    faster = more.gain > max(less.gain, 0.0) or not less.prediction.fits
     return faster and more.cost_s * (1.0 + MORE) < less.cost_s
 
 

@@ -23,7 +23,7 @@ from ..describe.fields import fields_of
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.software import Software
-from ..errors import BadInput, command
+from ..errors import BadInput, command, either
 from ..formats.flags import EXAMPLES as FIELD_VALUES
 from ..formats.options import flags
 from ..formats.spellings import OURS
@@ -184,7 +184,7 @@ def unknown_option(verb: str, flag: str, error: UnknownOptionError) -> str:
         )
     known = options(error.argument_collection)
     near = difflib.get_close_matches(flag, known, n=2, cutoff=NEAR)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    meant = f"did you mean {either(near)}? " if near else ""
     hint = elsewhere(flag) + meant
     return f"unknown option {flag[:60]}; {hint}options of {verb}: {command(f'{verb} --help')}"
 

@@ -86,7 +86,7 @@ def compare(
         raise BadInput(clusters([run]))
     if run is None:
         raise BadInput(
-            "compare needs the folder of a run, or --oracle JOB.toml"
+            "compare needs the folder of a run, a log with --job, or --oracle JOB.toml"
         )
     if rank:
         raise BadInput("--rank belongs to --oracle JOB.toml")

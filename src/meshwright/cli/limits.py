@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from ..errors import BadInput
+from ..units import parse
 from .command import NO_FILES, Answer, Writers, verb, word
 
 SCENARIOS = (
@@ -36,7 +37,7 @@ Run = Annotated[
     word("Training FLOPs: the smallest cluster that does it in time.", "FLOP"),
 ]
 Chips = Annotated[
-    float | None,
+    str | None,
     word("The largest run that this many chips can do in time.", "N"),
 ]
 Fail = Annotated[bool, word("Chips fail, and runs restart from checkpoints.")]
@@ -130,8 +131,9 @@ def limits(
     from ..report import console, files
 
     whole_model = model == "realistic"
-    demand_answerable(model, sensitivity, run, chips=chips, growth=growth)
-    curve = not (whole_model or sensitivity or run or chips)
+    number = None if chips is None else parse(chips, "", "--chips", "100k")
+    demand_answerable(model, sensitivity, run, chips=number, growth=growth)
+    curve = not (whole_model or sensitivity or run or number)
     if output and not curve and output.lower().endswith(files.PLOTS):
         raise BadInput(
             f"-o {output[:80]!r}: --sensitivity, --run, --chips and --model realistic answer with a"
@@ -155,9 +157,14 @@ def limits(
         chosen, said = with_other_numbers(chosen, *words)
     real = realism(*words, overlap) if whole_model else None
     with console.progress() as progress:
-        if run is not None or chips is not None:
+        if run is not None or number is not None:
             return runs_and_clusters(
-                chosen, run, chips, real=real, progress=progress, growth=growth
+                chosen,
+                run,
+                number,
+                real=real,
+                progress=progress,
+                growth=growth,
             )
         if real:
             return whole_models(
@@ -265,7 +272,6 @@ def by_convention(
 ) -> list[Any]:
     """The scenarios with another time to restart and another end of what counts as linear."""
     from ..describe.frozen import put
-    from ..units import parse
 
     if restart is not None:
         seconds = parse(restart, "s", field="--restart", like="10min")
@@ -524,5 +530,7 @@ def runs_and_clusters(
         {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
     ]
     return answer(
-        answered(rows, growth or GROWTH), answers(rows), {"answers": fields}
+        answered(rows, growth or GROWTH, chips),
+        answers(rows),
+        {"answers": fields},
     )

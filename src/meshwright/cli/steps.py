@@ -91,7 +91,7 @@ def of_file(p: Any, path: str) -> list[str]:
     to = target(p.job)
     return [
         *([f"export {name} --to {to}"] if to else []),
-        f"timeline {name}",
+        *([f"timeline {name}"] if p.layout.pp > 1 else []),
     ]
 
 

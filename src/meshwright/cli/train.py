@@ -299,7 +299,7 @@ def result_card(result: Mapping[str, Any]) -> Any:
     )
     took = show(result["step_time_s"], "s")
     planned = show(result["predicted_step_time_s"], "s")
-    rate = f"{result['tokens_per_s']:,.0f} tokens/s, MFU {result['mfu']:.1%}"
+    rate = f"{result['tokens_per_s']:,.0f} tokens/s, MFU {100 * result['mfu']:.1f} %"
     folder = shlex.quote(str(result["output"]))
     later = [f"compare {folder}"]
     if result["sample"]:

@@ -115,7 +115,7 @@ def stalls(c: RunNumbers) -> Iterator[str]:
         spent = sum(row.get(name, 0.0) for row in c.run.timed)
         if whole and spent > NOTABLE * whole:
             yield (
-                f"{spent / whole:.0%} of the time the run {what},"
+                f"{100 * spent / whole:.0f} % of the time the run {what},"
                 f" {show(spent / len(c.run.timed), 's')} a step: tokens/s count it, the step and"
                 " its prediction do not"
             )

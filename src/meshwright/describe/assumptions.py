@@ -6,7 +6,7 @@ of the set.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
@@ -809,19 +809,19 @@ def search_refusal(how: Assumptions, layout: Layout) -> str:
     )
 
 
-def values_of_set(
-    how: Assumptions, layout: Layout, said: Collection[str]
+def sole_changes(
+    every: Iterable[Choices], layout: Layout, said: Collection[str]
 ) -> dict[str, Value]:
-    """Fields of a layout that are not said, of which the set allows one value alone, where the
-    layout has another.
+    """Fields of a layout that are not said, of which the choices of a set, or of a framework, allow
+    one value alone, where the layout has another.
 
-    >>> values_of_set(MEGATRON, Layout(tp=8), ["tp"])
+    >>> sole_changes(MEGATRON.choices, Layout(tp=8), ["tp"])
     {'recompute': 'full', 'sequence_parallel': False}
     """
     given = {name: getattr(layout, name) for name in said if name in FIELDS}
     return {
         name: value
-        for name, value in sole_values(how.choices, given).items()
+        for name, value in sole_values(every, given).items()
         if getattr(layout, name) != value
     }
 

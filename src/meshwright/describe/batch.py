@@ -59,9 +59,9 @@ def parse_batch(
             better,
             (
                 f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens,"
-                f" {better * seq / tokens - 1:+.1%}), which {math.gcd(better, chips):,} of"
-                f" {chips:,} chips share evenly; the nearest, as predict takes it:"
-                f" --batch {count}seq"
+                f" {100 * (better * seq / tokens - 1):+.1f} %), which"
+                f" {math.gcd(better, chips):,} of {chips:,} chips share evenly; the nearest, as"
+                f" predict takes it: --batch {count}seq"
             ),
         )
     if count * seq == tokens:

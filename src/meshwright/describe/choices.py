@@ -95,7 +95,9 @@ class Choices(FrozenDict[str, Values]):
         )
 
     def refused(self, layout: Layout, who: str) -> tuple[str, ...]:
-        """A sentence for each field that has none of these values; who: whose choices they are."""
+        """A sentence for each field that has none of these values; who: whose choices they are,
+        with a verb.
+        """
         outside = (
             (name, getattr(layout, name), values)
             for name, values in self.items()
@@ -108,18 +110,22 @@ class Choices(FrozenDict[str, Values]):
 
 
 def refusal(
-    every: Iterable[Choices], layout: Layout, who: str
+    every: Iterable[Choices],
+    layout: Layout,
+    who: str,
+    verb: str = "allows",
 ) -> tuple[str, ...]:
     """Why none of these choices allows the layout, by the one that nearly does; empty if one does,
-    or there are none.
+    or there are none.  who: whose choices they are; verb: what they do, a habit "keeps to".
 
     One change that would do, of several: "allows zero 0, 1, not 3, or pp 1, not 2".
     """
+    who = f"{who} {verb}"
     reasons = sorted((each.refused(layout, who) for each in every), key=len)
     if not reasons or len(reasons[0]) != 1:
         return reasons[0] if reasons else ()
     (first, *others) = dict.fromkeys(r[0] for r in reasons if len(r) == 1)
-    more = [other.removeprefix(f"{who} allows ") for other in others]
+    more = [other.removeprefix(f"{who} ") for other in others]
     return (", or ".join([first, *more]),)
 
 
@@ -163,7 +169,7 @@ def _sentence(name: str, value: Any, values: Values, who: str) -> str:
         near = tuple(
             sorted(sorted(values, key=lambda v: abs(int(v) - value))[:NEAR])
         )
-    return f"{who} allows {name} {first_few(near)}, not {first_few((value,))}"
+    return f"{who} {name} {first_few(near)}, not {first_few((value,))}"
 
 
 def _values(name: str, given: Any) -> Values:

@@ -389,7 +389,8 @@ def tables_by_ranks(
         lines = {n: alpha_beta(*zip(*groups[n], strict=True)) for n in ranks}
         seconds = tuple(dict(groups[n])[x] for n in ranks for x in sizes)
         fit = "; ".join(
-            f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error {x.error:.0%}"
+            f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s,"
+            f" median error {100 * x.error:.0f} %"
             for n, x in lines.items()
         )
         made[kind] = MeasuredTable(

@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from .. import catalog
-from ..describe.assumptions import values_of_set
+from ..describe.assumptions import sole_changes
 from ..describe.batch import parse_batch
 from ..describe.chip import Chip
-from ..describe.choices import FIELDS, first_few
+from ..describe.choices import FIELDS, Choices, first_few
 from ..describe.cluster import Cluster
 from ..describe.fields import BY_NAME, fields_of
 from ..describe.job import TABLES, TRAIN, Job
@@ -149,44 +149,52 @@ def load_job(
 def laid_by_set(
     job: Job, layout: Layout, said: Collection[str], notes: list[str] | None
 ) -> Layout:
-    """The layout with the one value that the job's set allows, where nobody said another and the
-    job can be laid out so; notes: receives a sentence on which.
+    """The layout with the one value that the job's set or its framework allows, where nobody said
+    another and the job can be laid out so; notes: receives a sentence on which.
     """
-    values: dict[str, Any] = values_of_set(job.assumptions, layout, said)
-    if not values:
-        return layout
-    theirs = replace(layout, **values)
-    before, now = (
-        rules.broken(job, l.filling(job.cluster.chips))
-        for l in (layout, theirs)
-    )
-    # such as experts under a set whose paper has none: as said, with the note that it is no layout
-    # of the set's
-    if not {*now} <= {*before}:
-        return layout
-    if notes is not None:
-        words = ", ".join(
-            f"{name} {first_few((value,))}" for name, value in values.items()
+    for who, every in _choosers(job):
+        values: dict[str, Any] = sole_changes(every, layout, said)
+        theirs = replace(layout, **values)
+        before, now = (
+            rules.broken(job, l.filling(job.cluster.chips))
+            for l in (layout, theirs)
         )
-        notes.append(
-            f"{words}, because {job.assumptions.name} allows no other"
-        )
-    return theirs
+        # such as experts under a set whose paper has none: as said, with the note that it is no
+        # layout of the set's
+        if not values or not {*now} <= {*before}:
+            continue
+        layout = theirs
+        if notes is not None:
+            words = ", ".join(
+                f"{name} {first_few((value,))}"
+                for name, value in values.items()
+            )
+            notes.append(f"{words}, because {who} allows no other")
+    return layout
+
+
+def _choosers(job: Job) -> Iterator[tuple[str, tuple[Choices, ...]]]:
+    """Whose choices bind a layout: (name, choices) of the set, and of the framework."""
+    yield job.assumptions.name, job.assumptions.choices
+    if job.profile:
+        yield job.profile.name, job.profile.choices
 
 
 def said_fields(
     layout: Layout, job: Job, named: Collection[str] = ()
 ) -> set[str]:
     """Fields of a layout that a text must give for the layout to be read from it again: those
-    named, those that are not as usual, and those of which the job's set would take another value.
+    named, those that are not as usual, and those of which the job's set or its framework would take
+    another value.
     """
     said = {
         f.name
         for f in fields(layout)
         if f.name in named or getattr(layout, f.name) != f.default
     }
-    while more := values_of_set(job.assumptions, layout, said):
-        said |= {*more}
+    for _, every in _choosers(job):
+        while more := sole_changes(every, layout, said):
+            said |= {*more}
     return said
 
 

@@ -153,4 +153,4 @@ def not_proposed(by: Framework | None, layout: Layout) -> list[str]:
     version does not have it, or people start it otherwise.
     """
     who = f"a plan for {by.name}" if by else ""
-    return [*refusal(by.proposes, layout, who)] if by else []
+    return [*refusal(by.proposes, layout, who, "keeps to")] if by else []

@@ -344,8 +344,8 @@ def smallest_real_cluster(
         good = real.goodput(chips, size)
         if 2 * good < before:
             return (
-                f"failures leave {before:.1%} of the time of {chips // 2:,} chips, and more chips"
-                " fail more"
+                f"failures leave {100 * before:.1f} % of the time of {chips // 2:,} chips, and more"
+                " chips fail more"
             )
         if good * chips > least:
             run = run_on(scenario, real, D, chips)
@@ -414,10 +414,8 @@ def main_cause(p: Prediction) -> str:
     cause = max(
         (c for c in p.time_s if c != "compute"), key=lambda c: p.time_s[c]
     )
-    return (
-        f"{cause} takes {p.time_s[cause] / p.step_time_s:.0%} of a step on {p.job.cluster.chips:,}"
-        " chips"
-    )
+    share = p.time_s[cause] / p.step_time_s
+    return f"{cause} takes {100 * share:.0f} % of a step on {p.job.cluster.chips:,} chips"
 
 
 Without = Callable[[Realism], Realism]

@@ -381,7 +381,7 @@ def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
             }
             fit = "; ".join(
                 f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error"
-                f" {x.error:.0%}"
+                f" {100 * x.error:.0f} %"
                 for n, x in lines.items()
             )
             seconds = tuple(

@@ -319,9 +319,10 @@ def padding(r: StepResult) -> Iterator[str]:
     """A sentence for sequences that the layout pads."""
     T, padded, cp = r.job.T, int(r.counts.microbatch.T), r.layout.cp
     if padded != T:
+        more = f"{100 * (padded / T - 1):+.2f} %"
         yield (
             f"sequences of {T:,} tokens are padded to {padded:,}, a multiple of"
-            f" {int(multiple(r.layout)):,} ({padded / T - 1:+.2%}): cp {cp:g} splits each into"
+            f" {int(multiple(r.layout)):,} ({more}): cp {cp:g} splits each into"
             f" {CHUNKS * cp:g} chunks; padding takes time and memory, and tokens/s do not count it"
         )
 

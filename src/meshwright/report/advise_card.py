@@ -112,7 +112,8 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
 
 def _ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
-    if advice.ties:
+    # of a run that does not fit, seconds are no matter
+    if advice.ties and (advice.run.fits or advice.gap):
         each = [f"{fields(advice, a)} {gain(a, 1)}" for a in advice.ties[:3]]
         said = f"within {percent(advice.tie, 0)}: {', '.join(each)}"
         yield CardRow("ties", said, "dim", rank=4, most=1)
@@ -120,7 +121,7 @@ def _ties(advice: Advice) -> Iterator[CardRow]:
 
 def numerics_rows(advice: Advice) -> Iterator[CardRow]:
     """Changes of the numerics, which train something else."""
-    if advice.numerics:
+    if advice.numerics and (advice.run.fits or advice.gap):
         best = max(advice.numerics, key=lambda a: a.gain)
         if best.gain > advice.tie:
             yield CardRow(

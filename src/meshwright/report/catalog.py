@@ -43,7 +43,8 @@ def catalog_report(kind: str, name: str | None = None) -> RenderableType:
         return details(FINDERS[kind](name))
     rows = [(each, *_cells(kind, FINDERS[kind](each))) for each in names]
     total = PARAMETERS if kind == "models" else ()
-    columns = (kind.removesuffix("s"), *total, *KEY[kind])
+    heads = (HEADS.get(key, key) for key in KEY[kind])
+    columns = (kind.removesuffix("s"), *total, *heads)
     left = [i for i, column in enumerate(columns) if column in WORDS]
     return text_table(columns, rows, left=left)
 
@@ -63,6 +64,17 @@ KEY = {
     ),
 }
 """Kind -> last words of the fields that its card shows, and a table of all things of the kind."""
+HEADS = {
+    "hbm_bytes": "memory",
+    "hbm_bandwidth": "memory bandwidth",
+    "power_w": "power",
+    "usd_per_hour": "price",
+    "kv_heads": "kv heads",
+    "top_k": "top k",
+    "framework_bytes": "memory of its own",
+    "host_s": "host a layer",
+}
+"""Last word of a field -> what people call it at the head of a column."""
 WORDS = ("network", "name", "kind", "chip", "attention", "float8")
 """Those whose values are words."""
 PARAMETERS = ("parameters", "active")
@@ -80,6 +92,9 @@ def _cells(kind: str, thing: Any) -> Iterator[str]:
         fields = [
             text for path, text, _ in rows if path.rpartition(".")[2] == key
         ]
+        if key == "kv_heads" and not fields:
+            # not stated: as many as there are heads
+            fields = [str(thing.K)]
         yield "; ".join(fields)
 
 

@@ -133,7 +133,7 @@ def now_and_then() -> Progress:
         nonlocal last
         if time.monotonic() - last >= EVERY_S:
             last = time.monotonic()
-            done = f" ({share:.0%})" if share else ""
+            done = f" ({100 * share:.0f} %)" if share else ""
             print(f"meshwright: {what}{done}", file=sys.stderr, flush=True)
 
     return print_line

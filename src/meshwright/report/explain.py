@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..count.model import model_flops
-from ..errors import BadInput
+from ..errors import BadInput, either
 from ..prediction.prediction import Prediction
 from ..prediction.term import Term
 from ..units import show
@@ -53,7 +53,7 @@ def find(p: Prediction, wanted: str) -> tuple[tuple[str, Term], ...]:
             "mfu",
         ]
         raise BadInput(
-            f"term {wanted[:60]!r} is not in this prediction; did you mean {' or '.join(near)}?"
+            f"term {wanted[:60]!r} is not in this prediction; did you mean {either(near)}?"
         )
     return tuple(
         (path, term)

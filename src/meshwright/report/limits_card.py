@@ -27,6 +27,8 @@ SPOKEN = {
 NEARLY = 0.05
 """A difference of utilisation from the threshold that a card does not judge: half of what lies
 between two sizes of a curve where its end is read."""
+ALL = 0.02
+"""Share of the chips that may be left over before it is said how many do a run."""
 HARDLY = 0.005
 """A share of the time that a card does not name."""
 WHY = "--why: degrees, batch, chip-hours, rent and energy"
@@ -107,13 +109,18 @@ def _doubt(line: Limit) -> Iterator[CardRow]:
     """How far an end may be trusted, for all that grids and formulas say."""
     if line.doubt is None:
         return
-    rivals = "grid or formula differ" if line.closed else "grid differs"
     much = (
         f"{percent(max(line.doubt - 1, 0.01), 0)}"
         if line.doubt < 2
         else f"a factor of {line.doubt:.0f}"
     )
-    words = f"to {much}, by which Epoch's {rivals} (--why)"
+    ends = [
+        x for x in (line.crossing.first_flops, line.crossing.last_flops) if x
+    ]
+    rivals = [f"grid {flops_text(min(ends))}"] if ends else []
+    if line.closed and line.closed.linear_flops:
+        rivals.append(f"formula {flops_text(line.closed.linear_flops)}")
+    words = f"to {much} (Epoch's {', '.join(rivals)}; --why)"
     yield CardRow("sure", words, rank=1)
 
 
@@ -191,8 +198,9 @@ def _several(lines: Sequence[Limit], growth: float) -> CardTable:
 def answered(
     rows: Sequence[tuple[str, Scenario, Point | RealPoint]],
     growth: float = GROWTH,
+    most: float | None = None,
 ) -> Card:
-    """Smallest clusters and largest runs."""
+    """Smallest clusters and largest runs; most: the chips of the largest runs."""
     items: list[CardRow] = []
     several = len({scenario.name for _, scenario, _ in rows}) > 1
     due: dict[str, float | None] = {}
@@ -207,7 +215,9 @@ def answered(
         else:
             where = f"of {asked} " if several else ""
             label = "chips"
-            words = f"{where}do {flops} FLOP in {time} on {count(p.chips)} of them: {size}"
+            few = p.chips < most * (1 - ALL) if most else True
+            of_them = f" on {count(p.chips)} of them" if few else ""
+            words = f"{where}do {flops} FLOP in {time}{of_them}: {size}"
         items.append(CardRow(label, words, "bold"))
         items += _beside(p, scenario, one=label == "run")
         # theirs: of chips that are asked for beside a run

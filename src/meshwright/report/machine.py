@@ -148,7 +148,7 @@ def ranges(table: MeasuredTable) -> str:
 
 
 def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    return "" if share is None else f"{100 * share:.0f} %"
 
 
 def machine_to_dict(machine: Cluster, path: str) -> dict[str, Any]:

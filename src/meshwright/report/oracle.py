@@ -90,7 +90,11 @@ def difference(predicted: float, counted: float) -> str:
     """Share of what was counted."""
     if predicted == counted:
         return "0"
-    return f"{predicted / counted - 1:+.2%}" if counted else "not counted"
+    return (
+        f"{100 * (predicted / counted - 1):+.2f} %"
+        if counted
+        else "not counted"
+    )
 
 
 def _memory(terms: Mapping[str, float]) -> Table:

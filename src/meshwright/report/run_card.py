@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..count.model import parameters
 from ..describe.assumptions import search_refusal
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..formats.bridge.reading import TAKEN
 from ..formats.flags import LOWER
 from ..prediction.certainty import TRUSTED, resolution
@@ -20,6 +22,7 @@ from .card import Card, CardRow, CardTable, Commands, Item, answer_row
 from .lines import taken_first
 from .text import (
     BRIEFLY,
+    beside_words,
     count,
     memory_needed,
     percent,
@@ -43,6 +46,10 @@ SIZED = re.compile(r"\d[bBmMtT]\b")
 """A name that says how large its model is: llama3-70b."""
 SEEN = 0.0005
 """Differences of two layouts below this share of a step are none: they would print as 0.0 %."""
+ROUND = 0.1
+"""Differences of two layouts from which on a tenth of a percent says nothing."""
+FAR = 2.0
+"""Times a step from which on percents are hard to hear."""
 BINDING = 0.02
 """Share of the step from which a cause is named among those that bind."""
 CAUSED = 3
@@ -283,17 +290,23 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
     assert best is not None
     families = [f.prediction for f in plan.families if f.prediction]
     apart = [p for p in families if not plan.tie(p)]
-    taken = {short_words(best.layout)}
+    taken = {_what_it_does(best.layout)}
     for rank, every in enumerate(
         (plan.alternatives, apart or plan.alternatives), 2
     ):
         for p in every:
-            words = short_words(p.layout)
+            words = _what_it_does(p.layout)
             if words not in taken:
                 said = _layout_words(plan, p)
                 yield CardRow("or", said, rank=rank, most=WHOLE)
                 taken.add(words)
                 break
+
+
+def _what_it_does(layout: Layout) -> str:
+    """A layout in words that two have that do the same: a shard of one rank is none."""
+    alone = (layout.dp or 1) * layout.cp == 1
+    return short_words(replace(layout, zero=0) if alone else layout)
 
 
 def _layout_words(plan: Plan, p: Prediction) -> str:
@@ -305,11 +318,12 @@ def _layout_words(plan: Plan, p: Prediction) -> str:
     cost.append(slower_words(plan, p))
     beyond = plan.beyond
     why = beyond and beyond.prediction is p and (beyond.note or beyond.name)
+    words = short_words(p.layout)
     if plan.tie(p):
+        assert plan.best is not None
         why = tie_words(plan, p)
-    return f"{', '.join(cost)}: {short_words(p.layout)}" + (
-        f" ({why})" if why else ""
-    )
+        words = beside_words(plan.best.layout, p.layout)
+    return f"{', '.join(cost)}: {words}" + (f" ({why})" if why else "")
 
 
 def tie_words(plan: Plan, p: Prediction) -> str:
@@ -327,9 +341,14 @@ def tie_words(plan: Plan, p: Prediction) -> str:
 def slower_words(plan: Plan, p: Prediction) -> str:
     """What a layout takes more or less than the best, and risks more: 3.9 % slower."""
     assert plan.best is not None
-    more = p.step_time_s / plan.best.step_time_s - 1.0
-    how = "slower" if more > 0 else "faster"
-    words = f"{percent(abs(more))} {how}" if abs(more) >= SEEN else "as fast"
+    times = p.step_time_s / plan.best.step_time_s
+    more = abs(times - 1.0)
+    how = "slower" if times > 1.0 else "faster"
+    words = f"{percent(more, 0 if more > ROUND else 1)} {how}"
+    if more < SEEN:
+        words = "as fast"
+    elif times > FAR:
+        words = f"{times:.1f} times as long"
     return ", ".join(filter(None, (words, riskier(p, plan.best))))
 
 
@@ -432,7 +451,7 @@ UNMEASURED = "unmeasured"
 """A word of notes on rates that are assumed."""
 URGENT = (
     *("no price", "no public price", UNMEASURED, "no published run"),
-    *("allows", "cannot run", "own default", "rounded"),
+    *("allows", "keeps to", "cannot run", "own default", "rounded"),
 )
 """Words of notes that stand first, most urgent first."""
 
@@ -472,7 +491,9 @@ def size_rows(size: Sizing) -> Iterator[CardRow]:
     if chosen is None:
         near = sorted(others, key=_usd)[1:3]
     else:
-        apart = [s for s in others if _differs(s, chosen)]
+        apart = [
+            s for s in others if _differs(s, chosen) and not _worse(s, chosen)
+        ]
         below = [s for s in apart if s.chips < chosen.chips][-1:]
         above = [s for s in apart if s.chips > chosen.chips][:1]
         near = [*below, *above]
@@ -491,6 +512,14 @@ def _differs(one: Size, other: Size) -> bool:
     """Whether runs on two numbers of chips take another time."""
     a, b = (s.prediction and s.prediction.train_time_s for s in (one, other))
     return bool(a and b and abs(a / b - 1) > ALIKE)
+
+
+def _worse(one: Size, other: Size) -> bool:
+    """Whether a run takes longer than another and costs as much or more: no alternative."""
+    a, b = one.prediction, other.prediction
+    assert a and b
+    slower = (a.train_time_s or 0.0) > (b.train_time_s or 0.0)
+    return slower and _usd(one) >= _usd(other)
 
 
 def _usd(size: Size) -> float:

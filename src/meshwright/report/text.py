@@ -137,7 +137,9 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def count(number: float, digits: int = 3) -> str:
-    """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion)."""
+    """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion); 3.65e+16 beyond."""
+    if abs(number) >= 1e15:
+        return f"{number:.{digits - 1}e}"
     for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
         # 999,999 is 1 M, not 1,000 k
         if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:
@@ -188,6 +190,29 @@ def _in_words(
     words += [layout.schedule + chunks] if layout.pp != 1 else []
     words += filter(None, (microbatch, f"ZeRO-{layout.zero}", recompute))
     return " · ".join([*words, *_whole_sequences(layout), *_rest(layout)])
+
+
+def beside_words(mine: Layout, other: Layout) -> str:
+    """Another layout by what it has in place of mine: "the same with interleaved, 8 chunks"; whole
+    where that is most of it, or where it lacks something.
+    """
+    before, after = (
+        {_part(l, words): words for words in short_words(l).split(" · ")}
+        for l in (mine, other)
+    )
+    new = [words for name, words in after.items() if before.get(name) != words]
+    if not before.keys() <= after.keys() or 2 * len(new) > len(after):
+        return short_words(other)
+    if mine.schedule == other.schedule:
+        new = [words.removeprefix(f"{mine.schedule}, ") for words in new]
+    return f"the same with {' · '.join(new)}"
+
+
+def _part(layout: Layout, words: str) -> str:
+    """What some words of a layout say: "tp" of "tp 4", "schedule" of "1f1b"."""
+    if words.partition(",")[0] == layout.schedule:
+        return "schedule"
+    return words.rstrip("0123456789").strip(" -")
 
 
 def _whole_sequences(layout: Layout) -> list[str]:

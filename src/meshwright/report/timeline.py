@@ -5,7 +5,9 @@ each rank's day.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
+from statistics import fmean
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,11 +19,21 @@ from ..units import show
 from .card import Card, CardRow, Picture
 from .lines import noted
 from .run_card import notes as card_notes
+from .run_card import verdict
 from .tables import text_table
-from .text import BRIEFLY, layout_words, percent, seconds, short_words
+from .text import (
+    BRIEFLY,
+    layout_words,
+    percent,
+    seconds,
+    short_words,
+    step_words,
+)
 
 COLUMNS = 72
 """Characters of the text Gantt."""
+UNEQUAL = 0.05
+"""Share by which the slowest stage is above the mean before it is named."""
 FEW = 4
 """Ranks on a card."""
 GAP = " ... "
@@ -42,30 +54,23 @@ def timeline_card(r: Replay) -> Card:
     """The pipeline's seconds, its idle share, and some ranks' days."""
     p = r.prediction
     t = r.timeline
-    idle = [s / t.makespan_s for s in t.idle_s]
     after = ", ".join(
         f"{BRIEFLY[name]} {show(p.time_s[name], 's')}"
         for name in AFTER
         if p.time_s[name] > NEGLIGIBLE * p.step_time_s
     )
-    ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"
     off = f"{100 * r.difference:+.2f} %"
-    same = "agrees" if float(off[:-2]) == 0 else f"differs by {off}"
+    same = "" if float(off[:-2]) == 0 else f"; predicted {off}"
+    what = "the pipeline" if p.layout.pp > 1 else "the microbatches"
+    taken = f"of which {what} {seconds(r.exact_s, 4)}, simulated exactly{same}"
     return Card(
         f"Timeline of {p.job.model.name} on {p.job.cluster.machine}:"
         f" {short_words(p.layout)}, {p.microbatches} microbatches",
         (
-            CardRow(
-                "step",
-                f"{seconds(r.exact_s, 4)} simulated exactly; the prediction {same}",
-                "bold",
-            ),
-            CardRow(
-                "idle",
-                f"{percent(r.bubble_fraction)} of all device time ({ends})",
-            ),
-            CardRow("bubble", bubble(r), rank=2),
-            CardRow("then", f"after the pipeline: {after}", rank=4, most=1),
+            *([] if p.fits else [verdict(p)]),
+            CardRow("step", f"{step_words(p)}, {taken}", "bold"),
+            *_waits(r),
+            CardRow("then", f"after it: {after}", rank=4, most=1),
             Picture(tuple(gantt(t, FEW)), rank=1),
             *card_notes((*r.notes, *p.notes)),
             CardRow(
@@ -78,8 +83,22 @@ def timeline_card(r: Replay) -> Card:
     )
 
 
+def _waits(r: Replay) -> Iterator[CardRow]:
+    """The idle share, and the bubble beside that of equal stages; without a pipeline nothing
+    waits.
+    """
+    if r.prediction.layout.pp == 1:
+        yield CardRow("idle", "never: without a pipeline (pp 1) no rank waits")
+        return
+    idle = [s / r.timeline.makespan_s for s in r.timeline.idle_s]
+    ends = f"{percent(min(idle))} to {percent(max(idle))} by rank"
+    share = percent(r.bubble_fraction)
+    yield CardRow("idle", f"{share} of all device time ({ends})")
+    yield CardRow("bubble", bubble(r), rank=2)
+
+
 def bubble(r: Replay) -> str:
-    """Idle over useful time, beside what equal stages would have."""
+    """Idle over useful time, beside what equal stages would have, and how unequal they are."""
     words = f"{percent(r.bubble)} of the useful time"
     equal = r.bubble_of_equal_stages
     if equal is None:
@@ -91,7 +110,13 @@ def bubble(r: Replay) -> str:
     }.get(r.prediction.layout.schedule, "")
     if r.prediction.microbatches < r.prediction.layout.pp:
         rule = ""  # more than that: the pipeline is never full
-    return f"{words}; {percent(equal)}{rule} with equal stages and free sends"
+    words += f"; {percent(equal)}{rule} with equal stages and free sends"
+    sums = [sum(passes) for passes in r.stages]
+    more = max(sums) / fmean(sums) - 1
+    if more > UNEQUAL:
+        slowest = sums.index(max(sums))
+        words += f", but stage {slowest} takes {percent(more, 0)} more than the mean"
+    return words
 
 
 def _sends(r: Replay) -> str:

@@ -274,7 +274,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         f"{stages} stages, {microbatches} microbatches",
         "forward",
         at=at,
-        note=f"whole model; the bubble adds {bubble:.0%} of idle time",
+        note=f"whole model; the bubble adds {100 * bubble:.0f} % of idle time",
         shards=mesh.all_chips,
     )
 

@@ -112,8 +112,9 @@ def better_batch(
         return None
     chips = better.cluster.chips
     on_these = f" on {chips:,} chips" if chips != used.cluster.chips else ""
+    more = f"{100 * (better.batch / job.batch - 1):+.1f} %"
     return (
-        f"a batch of {better.batch:,} sequences ({better.batch / job.batch - 1:+.1%}){on_these}"
+        f"a batch of {better.batch:,} sequences ({more}){on_these}"
         f" would train {times:.3g} times as many tokens a second ({seconds_of(better, row):.3g} s a"
         f" step): the greatest common divisor of {job.batch:,} and {chips:,} chips is"
         f" {math.gcd(chips, job.batch):,}, which limits dp"

@@ -74,7 +74,7 @@ class Complexity(NamedTuple):
 
 SIMPLER = {
     "unseen": "a sharding that published runs have",
-    "unpublished": "the degrees of a published recipe",
+    "unpublished": "the layout of a published recipe",
     "axes": "fewer axes of parallelism",
     "tp_leaves_switch": "tp inside the nearest switch",
     "rare_schedule": "a schedule that all frameworks have",

@@ -5,6 +5,7 @@ be instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
 from ..describe.choices import Value, Values, first_few
 from ..describe.job import Job
@@ -27,8 +28,8 @@ WORDS: dict[str, Values] = {
 
 
 def at_fault(job: Job, space: Space) -> list[str]:
-    """A sentence for each field whose values are at fault, with the nearest that are not: by
-    itself, or beside the rest.
+    """What degrees alone take too many chips, then a sentence for each field whose values are at
+    fault, with the nearest that are not: by itself, or beside the rest.
     """
     asked = {
         name: values
@@ -44,9 +45,26 @@ def at_fault(job: Job, space: Space) -> list[str]:
         for name, values in asked.items()
         if not any_legal(job, _with_values(free, name, values))
     }
-    return [*_instead(job, free, alone, "here")] or [
-        *_instead(job, space, asked, "beside the rest")
+    return [
+        *_too_many(job, space),
+        *(
+            [*_instead(job, free, alone, "here")]
+            or _instead(job, space, asked, "beside the rest")
+        ),
     ]
+
+
+def _too_many(job: Job, space: Space) -> Iterator[str]:
+    """The sentence for degrees that take more chips than there are, whatever else is chosen."""
+    least = {
+        axis: min(map(int, values))
+        for axis in ("tp", "cp", "pp", "dp")
+        if (values := space.values(axis))
+    }
+    ranks, chips = prod(least.values()), job.cluster.chips
+    if ranks > chips:
+        words = " x ".join(f"{axis} {n}" for axis, n in least.items())
+        yield f"{words} needs {ranks:,} chips, but the cluster has {chips:,}"
 
 
 def _with_values(space: Space, name: str, values: Values) -> Space:

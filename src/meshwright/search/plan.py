@@ -13,7 +13,8 @@ from ..describe.fields import FieldKind
 from ..describe.framework import USUAL, framework
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand_job
-from ..layout import beside, practice
+from ..describe.layout import Layout
+from ..layout import beside, practice, rules
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
 from . import precedent
@@ -164,11 +165,12 @@ def _prefer_precedent(question: Question, usual: Job, answer: Plan) -> Plan:
         )
     gain = best.merit_s / other.best.merit_s - 1.0
     if precedent.slow_end(best) <= other.best.merit_s:
-        said = f"{precedent.SAID}; the best layout that runs show takes {-gain / (1 + gain):+.0%}"
+        more = f"{-100 * gain / (1 + gain):+.0f} %"
+        said = f"{precedent.SAID}; the best layout that runs show takes {more}"
         return replace(answer, notes=(said, *answer.notes))
     other = replace(other, searched=answer.searched, rejected=answer.rejected)
     if not question.by_family:
-        said = f"{sharding(best.layout)} is faster by {-gain:.0%}, but {precedent.SAID}"
+        said = f"{sharding(best.layout)} is faster by {-100 * gain:.0f} %, but {precedent.SAID}"
         return replace(other, notes=(said, *other.notes))
     known = {row.name for row in other.families}
     rest = (
@@ -216,7 +218,7 @@ def _explain_misfit(
     _, sentences = rejections(job, space)
     closest, (why, *ways) = nearest_fit(job, space, sentences)
     if closest:
-        ways = [*_cut_by_another(job, asked), *ways]
+        ways = [*_fits_with_another(job, asked), *ways]
     return replace(
         answer,
         closest=closest,
@@ -224,15 +226,32 @@ def _explain_misfit(
     )
 
 
-def _cut_by_another(job: Job, asked: Space) -> Iterator[str]:
-    """The sentence on the framework that cuts a model in more ways, where nobody named one and what
-    is usual on these chips does not.
+OTHERS = (
+    (USUAL, "none", "tensor and pipeline parallelism"),
+    ("automodel", "none", "NeMo Automodel"),
+    (
+        "deepspeed",
+        "optimizer",
+        "DeepSpeed with optimizer state in host memory",
+    ),
+)
+"""(framework, what is in host memory, in words): what people start on cards whose usual framework,
+FSDP alone, has no room for a model; the first that fits is named."""
+
+
+def _fits_with_another(job: Job, asked: Space) -> Iterator[str]:
+    """The sentence on another framework, where nobody named one and the usual one of these chips
+    stands for others (`Framework.otherwise`).
     """
     # a paper's set has no framework
-    if not job.profile or job.framework or job.usual_framework == USUAL:
+    if not job.profile or job.framework or not job.profile.otherwise:
         return
-    other = replace(job, framework=framework(USUAL))
-    if any(space_fits(other, space) for space in strategies(other, asked)[0]):
-        yield (
-            f"tensor and pipeline parallelism (--framework {USUAL}) would make it fit"
-        )
+    for name, away, words in OTHERS:
+        if rules.host_unknown(job.cluster.chip, Layout(offload=away)):
+            continue
+        space = asked if away == "none" else asked.but(offload=(away,))
+        other = replace(job, framework=framework(name))
+        if any(space_fits(other, one) for one in strategies(other, space)[0]):
+            flag = "" if away == "none" else f" --offload {away}"
+            yield f"{words} (--framework {name}{flag}) would make it fit"
+            return

@@ -16,6 +16,7 @@ from ..describe.frozen import FrozenDict, short_repr
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout import beside, practice
+from ..layout.rules import framework_refusals
 from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction, predict
 from .precedent import precedent_spaces
@@ -158,18 +159,12 @@ def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
         tuning(best, {name: value})
         for name, values in offers(best.job).items()
         for value in values
-    )
-    return tuple(
-        sorted(
-            (
-                one
-                for one in every
-                if abs(one.merit) >= NO_CHANGE
-                and not beside.broken_settings(one.prediction.job, best.layout)
-            ),
-            key=lambda one: one.merit,
+        if not beside.broken_settings(
+            with_settings(best.job, {name: value}), best.layout
         )
     )
+    worth = (one for one in every if abs(one.merit) >= NO_CHANGE)
+    return tuple(sorted(worth, key=lambda one: one.merit))
 
 
 def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
@@ -204,13 +199,22 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
 
 def _best_settings(best: Prediction) -> dict[str, Any]:
     """Setting -> the value that gives most on the layout of the answer, whether or not it can run
-    so; the first where none does anything and another layout may want it.
+    so, of those that a prediction times there; the first where none does anything and another
+    layout may want it.
     """
     wanted = {}
     for name, values in offers(best.job).items():
         if name in NUMERICS:
             continue
-        every = [tuning(best, {name: value}) for value in values]
+        every = [
+            tuning(best, {name: value})
+            for value in values
+            if not framework_refusals(
+                with_settings(best.job, {name: value}), best.layout
+            )
+        ]
+        if not every:
+            continue
         first = min(every, key=lambda one: round(one.merit, 9))
         runs = not beside.broken_settings(first.prediction.job, best.layout)
         if first.merit <= -(NO_CHANGE if runs else WORTH) or name in EXPERTS:

@@ -239,7 +239,7 @@ class RunLog:
                 f"norm {'not a number' if norm is None else f'{norm:.3g}'}",
                 f"lr {row['lr']:.3g}",
                 f"{row['tokens_per_s']:,.0f} tokens/s",
-                f"MFU {row['mfu']:.1%}",
+                f"MFU {100 * row['mfu']:.1f} %",
                 f"{show(row['step_time_s'], 's')} a step",
                 f"{show(row['fullest_rank_bytes'], 'GiB')} on the fullest rank",
                 time_s,
