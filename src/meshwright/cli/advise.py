@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ..describe.choices import first_few
 from ..errors import BadInput, command
 from .calibrate import positive_numbers
 from .command import JOB_TABLES, Answer, Price, verb, word
@@ -96,8 +97,8 @@ def next_words(
     advice: Any,
     format: str = "",
 ) -> list[str]:
-    """What to do next: apply the diff that is written, or write it; a log has its script, and files
-    of a format that is not edited have their keys listed.
+    """What to do next: apply the diff that is written, or write it; a log has its script, files of
+    a format that is not edited have their keys listed, and flags are tried with the first change.
     """
     from ..formats import bridge
 
@@ -105,7 +106,9 @@ def next_words(
         return [f"patch {shlex.quote(run)} {shlex.quote(output)}"]
     if not advice.gains and not advice.run.fits:
         return [command(f"plan {words_of_command(run, given, ('layout',))}")]
-    if not advice.best_each or not Path(run[:4096]).is_file():
+    if not Path(run[:4096]).is_file():
+        return with_change(run, given, advice.gains[0]) if advice.gains else []
+    if not advice.best_each:
         return []
     asked, steps = words_of_command(run, given), ""
     if bridge.logged(run):
@@ -115,6 +118,15 @@ def next_words(
         return [command(f"advise {asked} --why")]
     stem = shlex.split(asked)[0].rpartition(".")[0]
     return [command(f"advise {asked}{steps} -o {shlex.quote(stem)}.diff")]
+
+
+def with_change(run: str, given: Mapping[str, str], best: Any) -> list[str]:
+    """The prediction of a run given by flags, with those of a change."""
+    changed = {
+        path.rpartition(".")[2]: first_few((value,))
+        for path, value in best.change.fields.items()
+    }
+    return [command(f"predict {words_of_command(run, {**given, **changed})}")]
 
 
 def of_file(run: str, given: Mapping[str, str]) -> dict[str, Any]:
