@@ -190,7 +190,7 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
         ),
         (
             f"advise {ON} --tp 2",
-            f"next meshwright predict {ON} --tp 2 --zero ",
+            f"next meshwright predict {ON} --tp 2 \\ --zero ",
         ),
         ("limits h100 --chips 100k", "FLOP in 91.3 days: "),
         ("limits h100", "to a factor of 6 (Epoch's grid "),
