@@ -182,7 +182,7 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
         ),
         (
             "plan llama3-8b --on 4xrtx-4090 --batch 64seq",
-            "NeMo Automodel (--framework automodel) would make it fit",
+            "NeMo AutoModel (--framework automodel) would make it fit",
         ),
         (
             f"plan {ON} {SMALL} --tokens 15T --budget 5k",

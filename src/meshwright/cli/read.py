@@ -18,10 +18,10 @@ OURS = {"model_type", "cluster", "layout"}
 TheirFile = Annotated[
     str,
     Parameter(
-        help="A launch script, configuration or log of Megatron-LM, Megatron-Bridge, NeMo, Primus,"
-        " torchtitan, DeepSpeed, accelerate, axolotl, MaxText, Hugging Face Trainer,"
-        " LLaMA-Factory, ms-swift, ms-swift (Megatron), nanotron, GPT-NeoX, torchtune, LitGPT,"
-        " OLMo, OLMo-core or Levanter."
+        help="A launch script, configuration or log of Megatron-LM, Megatron-Bridge, NeMo,"
+        " NeMo AutoModel, Primus, torchtitan, DeepSpeed, accelerate, axolotl, MaxText, Hugging"
+        " Face Trainer, LLaMA-Factory, ms-swift, ms-swift (Megatron), nanotron, GPT-NeoX,"
+        " torchtune, LitGPT, OLMo, OLMo-core or Levanter."
     ),
 ]
 

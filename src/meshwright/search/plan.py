@@ -228,7 +228,7 @@ def _explain_misfit(
 
 OTHERS = (
     (USUAL, "none", "tensor and pipeline parallelism"),
-    ("automodel", "none", "NeMo Automodel"),
+    ("automodel", "none", "NeMo AutoModel"),
     (
         "deepspeed",
         "optimizer",
