@@ -353,6 +353,7 @@ NOWHERE_LEGAL = {
     "two together": (
         {"tp": (8,), "pp": (4,)},
         [
+            "tp 8 x pp 4 needs 32 chips, but the cluster has 8",
             "tp may be 1, 2 beside the rest, not 8",
             "pp may be 1 beside the rest, not 4",
         ],

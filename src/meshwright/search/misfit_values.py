@@ -28,8 +28,8 @@ WORDS: dict[str, Values] = {
 
 
 def at_fault(job: Job, space: Space) -> list[str]:
-    """What degrees alone take too many chips, then a sentence for each field whose values are at
-    fault, with the nearest that are not: by itself, or beside the rest.
+    """A sentence for each field whose values are at fault, with the nearest that are not: by
+    itself, or, after what takes too many chips together, beside the rest.
     """
     asked = {
         name: values
@@ -45,12 +45,9 @@ def at_fault(job: Job, space: Space) -> list[str]:
         for name, values in asked.items()
         if not any_legal(job, _with_values(free, name, values))
     }
-    return [
+    return [*_instead(job, free, alone, "here")] or [
         *_too_many(job, space),
-        *(
-            [*_instead(job, free, alone, "here")]
-            or _instead(job, space, asked, "beside the rest")
-        ),
+        *_instead(job, space, asked, "beside the rest"),
     ]
 
 
