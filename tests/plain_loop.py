@@ -137,7 +137,17 @@ def every_layout(
         runs = [*every_choice(job, row, choice, bool(space.relaxed))]
         if not runs:
             continue
-        for shares in every_placement(job, degrees, bool(space.relaxed)):
+        orders = launcher_orders(job.framework)
+        every = [
+            shares
+            for shares in every_placement(job, degrees, bool(space.relaxed))
+            if not orders
+            or any(
+                lies(replace(row, placement=shares), job.cluster.sizes, order)
+                for order in orders
+            )
+        ]
+        for shares in every or [launched(job, degrees, *orders[:1])]:
             if lies_well(job, replace(row, placement=shares)):
                 for numbers, layout in runs:
                     yield numbers, replace(layout, placement=shares)
@@ -298,23 +308,67 @@ def held_alone(schedule: str, chunks: int) -> float:
 
 
 def lies_well(job: Job, layout: Layout) -> bool:
-    """The launcher of a framework that is named lays ranks out so, and its rules hold there."""
-    orders = launcher_orders(job.framework)
-    sizes = job.cluster.sizes
-    return (not orders or any(lies(layout, sizes, o) for o in orders)) and all(
+    """The framework's rules of placements hold."""
+    return all(
         rule.holds(job, layout)
         for rule in of_framework(job)
         if "placement" in rule.reads
     )
 
 
+def launched(
+    job: Job, degrees: dict[str, int], order: tuple[str, ...] = AXES
+) -> dict[str, tuple[int, ...]]:
+    """Where a launcher that numbers ranks in this order puts them: of each dimension every axis
+    takes the most that divides it and has room; where the last is too small for that, the longest
+    runs of each axis that never leave a unit.
+    """
+    *near, last = job.cluster.sizes
+    rooms, shares = [*near], dict[str, tuple[int, ...]]()
+    for axis in order:
+        left, some = degrees[axis], []
+        for i, room in enumerate(rooms):
+            some.append(max(d for d in divisors(left) if d <= room))
+            left //= some[-1]
+            rooms[i] = room // some[-1]
+        shares[axis] = (*some, left)
+    blocks = 1
+    for i, size in enumerate(near):
+        blocks = size * blocks // math.prod(n[i] for n in shares.values())
+    if math.prod(n[-1] for n in shares.values()) <= last * blocks:
+        return shares
+    grid = np.arange(math.prod(degrees[a] for a in order)).reshape(
+        [degrees[a] for a in reversed(order)]
+    )
+    for k, axis in enumerate(reversed(order)):
+        inside = [1]
+        for unit in itertools.accumulate(near, int.__mul__):
+            places = np.moveaxis(grid // unit, k, -1)
+            inside.append(
+                max(
+                    run
+                    for run in divisors(degrees[axis])
+                    if (np.ptp(places.reshape(-1, run), axis=1) == 0).all()
+                )
+            )
+        steps = itertools.pairwise([*inside, degrees[axis]])
+        shares[axis] = tuple(more // less for less, more in steps)
+    return shares
+
+
 def every_placement(
-    job: Job, degrees: dict[str, int], relaxed: bool, i: int = 0
+    job: Job,
+    degrees: dict[str, int],
+    relaxed: bool,
+    i: int = 0,
+    blocks: int = 1,
 ) -> Iterator[dict[str, tuple[int, ...]]]:
-    """All ways to lay the axes over the network's dimensions, from dimension i on."""
+    """All ways to lay the axes over the network's dimensions, from dimension i on. blocks: of what
+    lies before, so many are in one unit of it.
+    """
     sizes = job.cluster.sizes
     if i == len(sizes) - 1:
-        if math.prod(degrees[a] for a in AXES) <= sizes[-1]:
+        if math.prod(degrees[a] for a in AXES) <= sizes[-1] * blocks:
             yield {a: (degrees[a],) for a in AXES}
         return
     for tp, cp, pp in itertools.product(
@@ -340,7 +394,10 @@ def every_placement(
             for a in ("tp", "cp", "pp")
         ):
             continue  # a larger share would fit
-        for rest in every_placement(job, {**degrees, **left}, relaxed, i + 1):
+        many = sizes[i] * blocks // (taken * dp)
+        for rest in every_placement(
+            job, {**degrees, **left}, relaxed, i=i + 1, blocks=many
+        ):
             yield {a: (here[a], *rest[a]) for a in AXES}
 
 

@@ -17,7 +17,6 @@ from meshwright.catalog import model as catalogue
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.prediction.classes import chip_family
 from meshwright.search import (
-    Space,
     complexity,
     nearest_recipe,
     plan,
@@ -137,17 +136,6 @@ def test_what_another_framework_ran_is_not_shown() -> None:
 
 
 # Numbers near those asked for.
-
-
-@pytest.mark.parametrize(
-    ("chips", "near"), [(10, "8, 16"), (12, "8, 16"), (1001, "1,000, 1,008")]
-)  # fmt: skip
-def test_chips_that_fill_nodes_are_named(chips: int, near: str) -> None:
-    found = plan(job(chips), Space(relaxed=False))
-    assert found.best is None
-    assert found.notes[0].endswith(
-        f": {chips:,} chips do not fill units of 8 (node) evenly: {near} would, or --relaxed"
-    )
 
 
 def test_the_nearest_recipe_is_that_of_a_plain_comparison() -> None:

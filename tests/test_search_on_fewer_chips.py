@@ -15,8 +15,6 @@ from meshwright.layout.clean import (
     batches,
     dp_is_bound,
     fewer_chips,
-    unfilled_unit,
-    whole_units,
 )
 from meshwright.prediction.certainty import resolution
 
@@ -34,9 +32,9 @@ CASES = [
     ("llama-30b", "24xh100-sxm", 16),
     ("gpt2-xl", "12xh100-sxm", 12),
     ("llama3-8b", "13xh100-sxm", 12),
+    ("llama3-8b", "20xh100-sxm", 20),
+    ("gpt2-xl", "16xh100-sxm", 17),
 ]
-PARTS = {"72xgb200": "64 of each 72", "13xh100-sxm": "6 of each 8"}
-"""Where of each unit only some chips run, and others are idle."""
 
 
 @cache
@@ -62,8 +60,8 @@ def tried(job: Job) -> list[Job]:
 def test_the_fewest_chips_that_are_as_fast_are_used(
     name: str, on: str, batch: int
 ) -> None:
-    """As far as the model can tell; and why is said: they fill no units, nothing that fits uses all
-    of them evenly, or the best that does takes so many times as long.
+    """As far as the model can tell; and why is said: nothing that fits uses all of them evenly, or
+    the best that does takes so many times as long.
     """
     job = Job(name, on, batch)
     found = plan(job, SPACE)
@@ -77,16 +75,13 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
     assert bool(found.idle) == (used < chips)
     if not found.idle:
         return
-    part = f" ({PARTS[on]} run)" if on in PARTS else ""
     verb = "is" if chips - used == 1 else "are"
     assert found.idle.startswith(
-        f"{chips - used} of {chips} chips {verb} idle{part}: "
+        f"{chips - used} of {chips} chips {verb} idle: "
     )
     slower = times[chips] / times[used]
-    if unfilled_unit(job)[0]:
-        said = f"{chips} do not fill units of 8 (nvlink)"
-    elif slower == inf:
-        said = f"no layout that fits uses all {chips} and divides a batch of {batch} sequences"
+    if slower == inf or not on_all(job).kept:
+        said = f"no usual layout that fits uses all {chips} and divides a batch of {batch} sequences"
     elif slower <= 1 + resolution(job):
         said = "is no faster, as far as the model can tell"
     else:
@@ -98,9 +93,7 @@ def test_the_fewest_chips_that_are_as_fast_are_used(
 def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
     name: str, on: str, batch: int
 ) -> None:
-    """Of the first four near numbers, on the chips that are used and on all whole units: where it
-    trains at least a twentieth more tokens a second.
-    """
+    """Of the first four near numbers, on the chips that are used and on all: where it trains at least a twentieth more tokens a second."""
     job = Job(name, on, batch)
     found = plan(job, SPACE)
     assert found.best and found.fastest
@@ -113,7 +106,7 @@ def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
     places = (
         [used] if dp_is_bound(used, on_all(used).fastest.layout.dp) else []
     )
-    places += [whole_units(job)] if used is not job else []
+    places += [job] if used is not job else []
     gains = {
         (place.cluster.chips, near): mine
         / merit(replace(place, batch=near))

@@ -342,14 +342,14 @@ def largest_divisor(n: Num, most: Num) -> Num:
     return largest
 
 
-def common_divisor(a: float, b: Num) -> Num:
+def common_divisor(a: Num, b: Num) -> Num:
     """The largest number that divides both; of what is no whole number, that of its whole part."""
-    if isinstance(b, SCALARS):
+    if isinstance(a, SCALARS) and isinstance(b, SCALARS):
         return float(math.gcd(int(a), int(b)))
     import numpy as np
 
-    whole: NDArray[np.float64] = np.gcd(int(a), b.astype(int)).astype(float)
-    return whole
+    whole = np.gcd(np.asarray(a).astype(int), np.asarray(b).astype(int))
+    return np.asarray(whole.astype(float))
 
 
 def divisors(n: int) -> list[int]:

@@ -17,44 +17,25 @@ def job(chips: int = 64, batch: int = 64, network: Network = TWO) -> Job:
     return Job(MODEL, Cluster(CHIP, network, chips), batch, assumptions=SET)
 
 
-def test_fewer_chips_that_fill_nodes() -> None:
-    """100 chips, 64 sequences: 4 in common (of whole nodes none); 96, 64 chips of nodes of eight
-    have at least twice as much."""
-    found = {
-        (j.cluster.chips, j.cluster.sizes[0])
-        for j in clean.fewer_chips(job(100))
-    }
-    for chips, ports in found:
-        assert 50 <= chips < 100 and chips % 8 == 0 and ports == 8
-    assert {chips for chips, _ in found} == {96, 64}
-    again = clean.fewer_chips(job(96, 64))
-    assert [j.cluster.chips for j in again] == [64], "32 in common with 96"
-    assert clean.fewer_chips(job(64, 64)) == []
+def test_fewer_chips_that_share_the_batch() -> None:
+    """Of every divisor of the batch the largest multiple, of chips and of whole nodes of eight: 100
+    chips, which fill no nodes, and 64 sequences: 96 and 64. 96 have 32 in common with 64, so 64."""
+
+    def ways(chips: int, batch: int, at: Network = TWO) -> list[int]:
+        return [
+            j.cluster.chips for j in clean.fewer_chips(job(chips, batch, at))
+        ]
+
+    assert ways(100, 64) == [96, 64]
+    assert ways(96, 64) == [64], "32 in common with 96"
+    assert ways(64, 64) == []
+    assert ways(13, 12) == [12, 8], "12 lie as 6 in each of two nodes"
+    assert ways(20, 20) == [16]
+    assert ways(23, 15) == [21, 20, 16, 15]
     ring = Network("r", (Dim("x", 1e9, 0.0, size=8, kind="ring"),))
-    assert clean.fewer_chips(job(8, 4, network=ring)) == []
-
-
-def test_a_part_of_each_node_where_more_chips_run_so() -> None:
-    """12 chips are 6 in each of two nodes of 8, of 13 one more is idle, 18 of 20 are 6 in each of
-    three and 21 of 23 are 7: more than fill nodes. 96 of 100 fill 12 nodes, and in 13 no more run.
-    A mesh of 8 is whole or not used.
-    """
-
-    def ways(
-        chips: int, batch: int, at: Network = TWO
-    ) -> list[tuple[int, int]]:
-        fewer = clean.fewer_chips(job(chips, batch, at))
-        return [(j.cluster.chips, j.cluster.sizes[0]) for j in fewer]
-
-    assert ways(12, 12) == [(12, 6), (8, 8)]
-    assert ways(13, 12) == [(12, 6), (8, 8)]
-    assert ways(20, 20) == [(18, 6), (16, 8)]
-    assert ways(23, 15) == [(21, 7), (16, 8)]
-    assert all(ports == 8 for _, ports in ways(100, 100))
+    assert ways(8, 4, ring) == []
     mesh = Network("m", (Dim("node", 1e9, 0.0, 8, "mesh"), TWO.dims[1]))
-    assert ways(12, 12, mesh) == [(8, 8)]
-    twelve, _ = clean.fewer_chips(job(12, 12))
-    assert twelve.cluster.sizes == (6, 2)
+    assert ways(13, 12, mesh) == [8], "a mesh is whole or not used"
 
 
 def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
@@ -63,9 +44,8 @@ def test_ports_of_a_switch_that_is_no_power_of_two() -> None:
         "r", (Dim("rack", 1e9, 0.0, size=72), Dim("net", 1e9, 0.0, size=99))
     )
     found = clean.fewer_chips(job(144, 128, network=rack))
-    assert [(j.cluster.chips, j.cluster.sizes[0]) for j in found] == [
-        (128, 64)
-    ]
+    assert [j.cluster.chips for j in found] == [128]
+    assert found[0].cluster.sizes == (64, 2)
     used = clean.on_chips(job(144, 128, network=rack), 128, 64)
     assert used.cluster.network.dims[0].size == 64
     assert used.cluster.network.dims[1:] == rack.dims[1:]
@@ -83,18 +63,20 @@ def sizes(chips: int, kind: str) -> list[tuple[int, ...]]:
 
 def test_units_between_node_and_network() -> None:
     """Nodes of 4 in racks of 12. 40 chips leave a rack partly used, and 10 nodes are no even number
-    in each of 4 racks; 36 and 24 chips fill racks. In racks of at most 5 nodes, 8 nodes are 2 racks
-    of 4 and 6 are 2 of 3; 9 would be 3 of 3, and 36 chips are in 2 racks. A ring of 5 nodes is
-    whole or not used.
+    in each of 4 racks; 36 and 24 chips fill racks, 39 fill no node. In racks of at most 5 nodes, 8
+    nodes are 2 racks of 4 and 6 are 2 of 3; 9 would be 3 of 3, and 36 chips are in 2 racks. A ring
+    of 5 nodes is whole or not used.
     """
     dims = ("node", 4), ("rack", 3), ("net", 999)
     racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
     found = clean.fewer_chips(job(40, 24, network=racks))
-    assert [j.cluster.chips for j in found] == [36, 24]
+    assert [j.cluster.chips for j in found] == [39, 36, 24]
     assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
-    assert clean.unfilled_unit(job(40, network=racks)) == (12, "rack")
+    assert clean.unfilled(job(40, network=racks))
+    assert not clean.unfilled(job(36, network=racks))
     assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]
-    assert sizes(32, "switch") == [(4, 4, 2), (4, 3, 2)], "all, spread anew"
+    anew, *_, last = sizes(32, "switch")
+    assert anew == (4, 4, 2) and last == (4, 3, 2), "all, spread anew"
     assert sizes(48, "switch") == [(4, 4, 3)]
     assert sizes(40, "switch") == [(4, 4, 2), (4, 3, 2)]
     assert sizes(45, "ring") == [(4, 5, 2)]
@@ -119,11 +101,3 @@ def test_batches_near_the_one_asked_for() -> None:
         assert gcd(batch, 128) >= 4 and abs(batch - 102) <= 102 / 8
     assert list(clean.batches(job(64, 64))) == []
     assert list(clean.batches(job(2, 9))) == [8]
-
-
-def test_whole_units() -> None:
-    """Of 100 chips 96 fill nodes of eight; 64 fill them already."""
-    at = job(100, 62)
-    used = clean.on_chips(at, 64)
-    assert clean.whole_units(at).cluster.chips == 96
-    assert clean.whole_units(used) is used

@@ -28,7 +28,8 @@ from meshwright.describe.mixers import (
 )
 from meshwright.layout import cuts, practice, rules, trainable
 from meshwright.layout.placement import (
-    last_dimension_fits,
+    exceeds_last,
+    launched,
     lies,
     placed,
     rank_shares,
@@ -497,7 +498,7 @@ def test_experts_take_whole_ranks_of_every_dimension(
     assert rule.holds(at, replace(layout, ep=1))
     assert rule.holds(job(), layout), "without experts"
     odd = placed(Layout(dp=97), (8, 13))
-    assert odd.placement["dp"] == (8, 12.125)
+    assert odd.placement["dp"] == (1, 97)
     assert rule.holds(job(EXPERTS, chips=97), odd), "whose ep is 1"
 
 
@@ -536,31 +537,37 @@ def test_ranks_are_numbered_tp_first(
     assert dict(placed(layout, (8, 1024)).placement) == expected
 
 
-def test_ranks_that_fill_no_nodes_are_numbered_through() -> None:
-    """97 replicas in nodes of 8: 12.125 of them; where the far dimension has room, one a node."""
-    assert placed(Layout(dp=97), (8, 13)).placement["dp"] == (8, 12.125)
-    assert placed(Layout(dp=97), (8, 97)).placement["dp"] == (1, 97)
-    # beside 8 ranks of tp no replica is in their node, beside 4 two are
-    for tp, share in ((8, (1, 97)), (4, (2, 48.5))):
-        beside = placed(Layout(tp=tp, dp=97), (8, 13)).placement
-        assert (beside["tp"], beside["dp"]) == ((tp, 1), share)
-    both = placed(cut("tp2 dp7"), (8, 2)).placement
-    assert both["tp"] == (2, 1) and both["dp"] == (4, 1.75)
-    # one leaf of 16 nodes, not full
-    assert placed(Layout(dp=97), (8, 16, 4)).placement["dp"] == (8, 12.125, 1)
+def test_as_many_of_a_group_lie_in_each_node() -> None:
+    """Nodes of 8: 20 replicas are 4 in each, 97 are 1, 10 beside pairs of tp are 2. Groups of 5
+    begin anywhere in a node, so none is whole in one; nor is what lies 5 apart. Where the far
+    dimension has room, 5 of 20 in each of 4 nodes.
+    """
+    for degrees, sizes, tp, cp, dp in (
+        ({"dp": 20}, (8, 3), (1, 1), (1, 1), (4, 5)),
+        ({"dp": 97}, (8, 13), (1, 1), (1, 1), (1, 97)),
+        ({"tp": 2, "dp": 10}, (8, 3), (2, 1), (1, 1), (2, 5)),
+        ({"tp": 4, "dp": 5}, (8, 3), (4, 1), (1, 1), (1, 5)),
+        ({"cp": 5, "dp": 4}, (8, 3), (1, 1), (1, 5), (1, 4)),
+        ({"tp": 8, "dp": 97}, (8, 13), (8, 1), (1, 1), (1, 97)),
+        ({"dp": 20}, (8, 3, 1), (1, 1, 1), (1, 1, 1), (4, 5, 1)),
+        ({"dp": 20}, (8, 4, 1), (1, 1, 1), (1, 1, 1), (5, 4, 1)),
+        ({"dp": 100}, (4, 4, 5), (1, 1, 1), (1, 1, 1), (4, 1, 25)),
+    ):
+        at = placed(Layout(**degrees), sizes).placement
+        assert (at["tp"], at["cp"], at["dp"]) == (tp, cp, dp), (degrees, sizes)
     given = Layout(dp=4, placement={**HERE, "dp": (1, 4)})
     assert placed(given, (8, 16)) is given
 
 
 def test_columns_lie_as_each_of_their_layouts() -> None:
-    """Shares, and whether ranks lie in an order, row by row; 97 replicas are numbered through."""
+    """Shares, and whether ranks lie in an order, row by row; 97 replicas fill no nodes."""
     rows = [
         {"tp": tp, "cp": cp, "dp": dp, "pp": pp}
         for tp, cp, dp, pp in product((1, 3, 4), (1, 2), (1, 6, 97), (1, 4))
     ]
     table = {a: np.array([row[a] for row in rows], dtype=float) for a in AXES}
     sizes, orders = (8, 4, 16), (AXES, ("tp", "pp", "cp", "dp"))
-    whole = rank_shares(table, sizes)
+    whole, every = rank_shares(table, sizes), launched(table, sizes)
     lie = [
         lies(Layout(**table, placement=whole), sizes, order)  # type: ignore[arg-type]
         for order in orders
@@ -568,9 +575,10 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
     for i, row in enumerate(rows):
         shares = {a: tuple(n[i] for n in whole[a]) for a in AXES}
         one = placed(Layout(**row), sizes)
-        assert (one.placement == shares) == last_dimension_fits(
-            shares, sizes
-        ), row
+        assert (one.placement == shares) or exceeds_last(shares, sizes), row
+        assert one.placement == {
+            a: tuple(n[i] for n in every[a]) for a in AXES
+        }, row
         for order, where in zip(orders, lie, strict=True):
             same = placed(Layout(**row), sizes, order).placement == shares
             assert where[i] == same, (row, order)

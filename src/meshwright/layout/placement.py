@@ -2,7 +2,7 @@
 launchers number ranks, unless a layout says otherwise, or every group as near as its size allows.
 
 A placement gives each axis a share of every dimension of the network; shares multiply up to the
-degree, and those of all axes in one dimension to at most its size.
+degree, and those of all axes in one dimension to at most its `rooms`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from ..describe.frozen import FrozenDict, with_values
 from ..describe.layout import AXES, Layout
 from ..num import (
     Num,
+    anywhere,
+    common_divisor,
     floor,
     largest_divisor,
-    maximum,
     minimum,
     product,
     where,
@@ -34,53 +35,113 @@ def rank_shares(
     degrees: Mapping[str, Num],
     sizes: tuple[int, ...],
     order: tuple[str, ...] = AXES,
-    whole: bool = True,
 ) -> Shares:
     """Shares of each axis, as launchers number ranks: axes in `order` take the fast dimensions
     first, of each as many ranks as divide what they still need; the last dimension takes the rest.
 
-    sizes: members of each network dimension (`Cluster.sizes`). whole: False numbers ranks through,
-    so that dp fills a dimension whether it divides or not (97 ranks in nodes of 8: 12.125 nodes).
+    sizes: members of each network dimension (`Cluster.sizes`).
     """
     rooms: list[Num] = [float(size) for size in sizes[:-1]]
     placement = {}
     for axis in order:
         need, shares = degrees[axis], list[Num]()
         for i, room in enumerate(rooms):
-            share = (
-                largest_divisor(need, room)
-                if whole or axis != "dp"
-                # replicas of a relaxed layout need not divide: as many as have room, one at least
-                else maximum(minimum(room, need), 1)
-            )
-            shares.append(share)
+            shares.append(share := largest_divisor(need, room))
             need, rooms[i] = need / share, floor(room / share)
         placement[axis] = (*shares, need)
     return placement
 
 
-def last_dimension_fits(shares: Shares, sizes: tuple[int, ...]) -> Any:
-    """Where the last dimension has room for what lies beyond the others."""
-    return product([share[-1] for share in shares.values()]) <= sizes[-1]
+def uneven_shares(
+    degrees: Mapping[str, Num],
+    sizes: tuple[int, ...],
+    order: tuple[str, ...] = AXES,
+) -> Shares:
+    """Shares of each axis where ranks fill no whole units of some dimension: as many of each group
+    in every unit, since launchers start the same number of ranks on every node.
+
+    Ranks are numbered in `order`, so a group of g ranks that are s apart has gcd(g, U / s) in each
+    unit of U chips, or 1 where s does not divide U; all g where the job needs no second unit. 20
+    replicas in nodes of 8 are thus 4 in each of 5. Those in 8, 8 and 4 take as long: NCCL gives all
+    ranks the channels and bandwidth of the one with the least (src/init.cc, initTransportsRank).
+    """
+    ranks = product([degrees[axis] for axis in order])
+    apart: Num = 1
+    placement = {}
+    for axis in order:
+        group, shares = degrees[axis], list[Num]()
+        unit, inside = 1, 1.0
+        for size in sizes[:-1]:
+            unit *= size
+            here = where(
+                ranks <= unit,
+                group,
+                where(
+                    unit % apart == 0, common_divisor(group, unit / apart), 1.0
+                ),
+            )
+            shares.append(here / inside)
+            inside = here
+        placement[axis] = (*shares, group / inside)
+        apart = apart * group
+    return placement
+
+
+def rooms(shares: Shares, sizes: tuple[int, ...]) -> list[tuple[Num, Num]]:
+    """(ranks of all axes, room for them) in each dimension, in blocks of what lies in those before:
+    two blocks of 32 are in one rack of 72.
+    """
+    blocks: Num = 1
+    found = []
+    for i, size in enumerate(sizes):
+        ranks = product([share[i] for share in shares.values()])
+        found.append((ranks, room := size * blocks))
+        blocks = floor(room / ranks)
+    return found
+
+
+def exceeds_last(shares: Shares, sizes: tuple[int, ...]) -> Any:
+    """Where the last dimension has no room for what lies beyond the others."""
+    ranks, room = rooms(shares, sizes)[-1]
+    return ranks > room
 
 
 def placed(
     layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...] = AXES
 ) -> Layout:
-    """A layout of scalar degrees with its placement filled in: whole shares where these fit the
-    last dimension, else ranks numbered through. A placement given stays as it is.
+    """A layout of scalar degrees with its placement filled in as it is `launched`; one that is
+    given stays as it is.
     """
     if layout.placement:
         return layout
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    shares = rank_shares(degrees, sizes, order)
-    if not last_dimension_fits(shares, sizes):
-        shares = rank_shares(degrees, sizes, order, whole=False)
+    shares = launched(degrees, sizes, order)
     placement = {
-        axis: tuple(int(n) if n == int(n) else n for n in share)
-        for axis, share in shares.items()
+        axis: tuple(map(int, share)) for axis, share in shares.items()
     }
     return with_values(layout, placement=FrozenDict(placement))
+
+
+def launched(
+    degrees: Mapping[str, Num],
+    sizes: tuple[int, ...],
+    order: tuple[str, ...] = AXES,
+) -> Shares:
+    """Shares of each axis as a launcher that numbers ranks in `order` gives them: whole ones where
+    these fit the last dimension, else uneven ones.
+    """
+    whole = rank_shares(degrees, sizes, order)
+    beyond = exceeds_last(whole, sizes)
+    if not anywhere(beyond):
+        return whole
+    uneven = uneven_shares(degrees, sizes, order)
+    return {
+        axis: tuple(
+            where(beyond, two, one)
+            for one, two in zip(shares, uneven[axis], strict=True)
+        )
+        for axis, shares in whole.items()
+    }
 
 
 def launcher_orders(by: Framework | None) -> tuple[tuple[str, ...], ...]:
@@ -98,22 +159,12 @@ def lies(
     if not layout.placement:
         return order == AXES
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    whole = rank_shares(degrees, sizes, order)
-    through = rank_shares(degrees, sizes, order, whole=False)
-    return where(
-        last_dimension_fits(whole, sizes),
-        _same(layout.placement, whole),
-        _same(layout.placement, through),
-    )
-
-
-def _same(placement: Shares, other: Shares) -> Any:
-    """Where the axes of a placement have the same shares in another one."""
+    other = launched(degrees, sizes, order)
     return reduce(
         and_,
         (
             one == two
-            for axis, shares in placement.items()
+            for axis, shares in layout.placement.items()
             for one, two in zip(shares, other[axis], strict=True)
         ),
     )

@@ -25,7 +25,7 @@ from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import alternatives, beside, cuts, practice, schemes, trainable
-from .placement import launcher_orders, lies
+from .placement import launcher_orders, lies, rooms
 from .rule import (
     LayoutRule,
     cuts_tokens,
@@ -657,14 +657,11 @@ def _placement(job: Job, layout: Layout) -> list[str]:
                 f"placement {axis} = {list(shares)} must multiply up to {axis} ="
                 f" {getattr(layout, axis)}"
             ]
-    for i, size in enumerate(sizes):
-        here: Any = 1
-        for shares in layout.placement.values():
-            here *= shares[i]
-        if here > size:
+    for i, (ranks, room) in enumerate(rooms(layout.placement, sizes)):
+        if ranks > room:
             return [
-                f"placement puts {here} ranks in network dimension {i + 1}"
-                f" ({job.cluster.network.dims[i].name}), which joins {size}"
+                f"placement puts {ranks} ranks in network dimension {i + 1}"
+                f" ({job.cluster.network.dims[i].name}), which joins {sizes[i]}"
             ]
     return _numbered(job, layout)
 

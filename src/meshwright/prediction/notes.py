@@ -12,7 +12,6 @@ from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
-from ..describe.cluster import Cluster
 from ..describe.framework import OF_CODE
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
@@ -24,6 +23,7 @@ from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
+from ..num import product
 from ..program.coverage import beyond
 from ..step import oom, uses_schedule_order
 from ..units import show
@@ -45,6 +45,11 @@ ALONE = ("1f1b", "interleaved", "gpipe")
 the one that keeps the activations of all microbatches."""
 
 
+UNEVEN = "; full units and a smaller one are no slower"
+"""Of chips that are no more than their units have: NCCL gives all ranks the channels and bandwidth
+of the one with the least."""
+
+
 def notes(r: StepResult) -> tuple[str, ...]:
     """What is to be said: of a job and its layout, of what was measured, of seconds and bytes."""
     job, layout = r.job, r.layout
@@ -58,7 +63,7 @@ def notes(r: StepResult) -> tuple[str, ...]:
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *length_of_run(r),
         *strict,
-        *part_of_units(job.cluster),
+        *part_of_units(r),
         *not_there(job),
         *assumed_rates(r),
         *unread_fields(layout),
@@ -77,15 +82,18 @@ def notes(r: StepResult) -> tuple[str, ...]:
     )
 
 
-def part_of_units(on: Cluster, ports: int = 0) -> Iterator[str]:
-    """A sentence for chips that are taken to be a part of each unit of the nearest switch: so many
-    ports, or as its sizes say.
-    """
-    near, ports = on.network.dims[0], ports or on.sizes[0]
-    if near.size and ports < near.size and on.chips > ports:
+def part_of_units(r: StepResult) -> Iterator[str]:
+    """A sentence for chips that run as a part of each unit of the nearest switch."""
+    layout, on = r.layout, r.job.cluster
+    near, chips = on.network.dims[0], layout.chips
+    ports = near.size or chips
+    each = int(product([shares[0] for shares in layout.placement.values()]))
+    if near.kind == "switch" and chips > ports and chips % ports:
+        units = chips // each
+        uneven = units > product(on.sizes[1:])
         yield (
-            f"{on.chips:,} chips are taken as {ports} of the {near.size} in each of"
-            f" {on.chips // ports:,} units ({near.name})"
+            f"{chips:,} chips are taken as {each} of the {ports} in each of {units:,} units"
+            f" ({near.name}){UNEVEN if uneven else ''}"
         )
 
 

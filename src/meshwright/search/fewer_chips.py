@@ -15,8 +15,6 @@ from ..layout.clean import (
     batches,
     dp_is_bound,
     fewer_chips,
-    unfilled_unit,
-    whole_units,
 )
 from ..prediction.certainty import resolution
 from .evaluate import Progress
@@ -58,23 +56,13 @@ def why_fewer(
     N = job.cluster.chips
     if used.cluster.chips == N:
         return ""
-    ports = used.cluster.sizes[0]
-    size = job.cluster.sizes[0]
-    part = f" ({ports} of each {size} run)" if ports < size else ""
     idle = N - used.cluster.chips
     verb = "is" if idle == 1 else "are"
-    head = f"{idle:,} of {N:,} chips {verb} idle{part}: "
-    unit, name = unfilled_unit(job)
-    tried = "chips that fill none" if unit else "uneven batches"
-    more = f"; --relaxed also tries {tried}"
-    if unit:
-        return (
-            f"{head}{N:,} do not fill units of {unit:,} ({name}), and no number of chips that"
-            f" spreads evenly over them is faster, as far as the model can tell{more}"
-        )
+    head = f"{idle:,} of {N:,} chips {verb} idle: "
+    more = "; --relaxed also tries uneven batches"
     if not best_on_all:
         return (
-            f"{head}no layout that fits uses all {N:,} and divides a batch of {job.batch:,}"
+            f"{head}no usual layout that fits uses all {N:,} and divides a batch of {job.batch:,}"
             f" sequences evenly{more}"
         )
     times = best_on_all.merit / best.merit
@@ -96,12 +84,12 @@ def better_batch(
     progress: Progress | None = None,
 ) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
-    chips that it uses or on all that fill whole units of the network, as a sentence.
+    chips that it uses or on all, as a sentence.
     """
     merit = best.merit
     times, better, row = WORTH_SAYING, used, None
     bound = [used] if dp_is_bound(used, best.degree("dp")) else []
-    for on_chips in bound if used is job else [*bound, whole_units(job)]:
+    for on_chips in bound if used is job else [*bound, job]:
         for batch, _ in zip(batches(on_chips), range(TRIED), strict=False):
             near = replace(on_chips, batch=batch)
             within = merit * batch / job.batch / times

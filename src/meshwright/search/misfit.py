@@ -16,7 +16,7 @@ from ..describe.job import OPTIMIZERS, PRECISIONS, Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
 from ..layout import rules, schemes
-from ..layout.clean import fewer_chips, on_chips, unfilled_unit
+from ..layout.clean import fewer_chips, on_chips
 from ..num import divisors
 from ..prediction.prediction import Prediction, predict
 from ..program import resident
@@ -125,7 +125,6 @@ def nearest_fit(
         uneven = () if space.relaxed else (f"not tried: {UNEVEN}",)
         reasons = (
             *at_fault(job, space),
-            *fill_sentence(job),
             *broken[:6],
         )
         first = ": ".join((NO_LEGAL_DEGREES, *reasons[:1]))
@@ -138,22 +137,6 @@ def nearest_fit(
         terms = resident.fullest(closest.peaks)
         note += f"; the trainer holds {resident.largest_terms(terms)}"
     return closest, (note, *_would_fit(job, space))
-
-
-def fill_sentence(job: Job) -> list[str]:
-    """The sentence for chips that leave a unit of the network partly used: strict layouts fill
-    all.
-    """
-    unit, name = unfilled_unit(job)
-    if not unit:
-        return []
-    N = job.cluster.chips
-    near = ", ".join(
-        f"{n:,}" for n in (N // unit * unit, -(-N // unit) * unit) if n
-    )
-    return [
-        f"{N:,} chips do not fill units of {unit:,} ({name}) evenly: {near} would, or --relaxed"
-    ]
 
 
 def space_fits(job: Job, space: Space) -> bool:

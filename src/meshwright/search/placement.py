@@ -17,33 +17,52 @@ from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..layout.placement import (
     Shares,
-    last_dimension_fits,
+    exceeds_last,
+    launched,
     launcher_orders,
     lies,
     rank_shares,
 )
 from ..num import divisors, largest_divisor, product
 from .space import PLACED_AXES, Space
-from .table import Column, Table, distinct, keep, length, pick
+from .table import Column, Table, distinct, keep, length, pick, stack_rows
 
 
 def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
-    """Every row with each of its placements. Without `Space.placements` one a row, as launchers
-    number ranks.
+    """Every row with each of its placements; with that of its launcher where it has none, as on
+    chips that fill no whole units. Without `Space.placements` that of the launcher alone, where it
+    fits.
     """
     sizes = job.cluster.sizes
-    if space.placements:
-        table = _with_dp(job, shares_of_axes(job, table, space), space)
-        shares = _shares(table, len(sizes))
-    else:
+    if not space.placements:
         shares = rank_shares(table, sizes)
-    fine = last_dimension_fits(shares, sizes)
-    if space.placements and (orders := launcher_orders(job.framework)):
-        degrees: dict[str, Any] = {a: table[a] for a in AXES}
+        fine = np.flatnonzero(~exceeds_last(shares, sizes))
+        return pick(table, fine), pick(shares, fine)
+    number = np.arange(float(length(table)))
+    every = shares_of_axes(job, table | {" row": number}, space)
+    every = _with_dp(job, every, space)
+    shares = _shares(every, len(sizes))
+    fine = ~exceeds_last(shares, sizes)
+    orders = launcher_orders(job.framework)
+    if orders:
+        degrees: dict[str, Any] = {a: every[a] for a in AXES}
         rows = Layout(**degrees, placement=shares)
         fine &= np.any([lies(rows, sizes, order) for order in orders], axis=0)
-    bare = {k: c for k, c in table.items() if " " not in k}
-    return keep(bare, fine), pick(shares, np.flatnonzero(fine))
+    index = np.flatnonzero(fine)
+    placed, shares = pick(every, index), pick(shares, index)
+    bare = {k: placed[k] for k in table}
+    # what fills no units lies as its launcher numbers it
+    rest = keep(table, ~np.isin(number, placed[" row"]))
+    if not length(rest):
+        return bare, shares
+    uneven = launched(rest, sizes, *orders[:1])
+    return stack_rows(bare, rest), {
+        a: tuple(
+            np.concatenate([one, np.broadcast_to(two, length(rest))])
+            for one, two in zip(shares[a], uneven[a], strict=True)
+        )
+        for a in AXES
+    }
 
 
 def shares_of_axes(job: Job, table: Table, space: Space) -> Table:

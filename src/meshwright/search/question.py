@@ -111,12 +111,10 @@ def answer_steps(question: Question, usual: Job) -> Steps:
     idle = ""
     if spaces[0].relaxed is None:
         ranked, idle = _on_chips(question, ranked)
-    ports = ranked.job.cluster.sizes[0]
-    if not idle and ports != job.cluster.sizes[0]:
-        notes += part_of_units(job.cluster, ports)
     uses_all_chips = ranked.job is usual
     used, searches = ranked.job, ranked.searches
     predicted = _predictions(job, question.top_layouts(ranked), uses_all_chips)
+    notes += [said for p in predicted[:1] for said in part_of_units(p)]
     seen = Plan(
         None,
         searched=sum(best.searched for best in searches),
