@@ -87,8 +87,8 @@ def test_a_rounded_batch_is_said(shell: Shell) -> None:
     data = shell.json(
         "predict llama3-8b --on 8xh100-sxm --batch 1M --tp 2 --zero 3"
     )
-    assert data["batch_sequences"] == 122
-    assert any("rounded to 122 sequences" in note for note in data["notes"])
+    assert data["batch_sequences"] == 120
+    assert any("rounded to 120 sequences" in note for note in data["notes"])
 
 
 def test_8k_tokens_are_8192_wherever_a_length_is_given(

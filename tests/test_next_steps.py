@@ -184,12 +184,11 @@ def test_chips_that_cut_nothing_name_the_framework_that_does(
 def test_a_plan_and_a_prediction_say_how_they_round(
     shell: Shell,
 ) -> None:
-    """The nearest number is the one that predict takes."""
-    told = shell(f"predict {ON} --zero 3 --why").out
-    assert "rounded to 122 sequences" in told
-    told = shell(f"plan {ON} {SMALL} --why").out
-    assert "rounded to 128 sequences" in told
-    assert "the nearest, as predict takes it: --batch 122seq" in told
+    """As many sequences, which the chips share; and how to ask for the nearest number."""
+    for line in (f"predict {ON} --zero 3 --why", f"plan {ON} {SMALL} --why"):
+        told = " ".join(shell(line).out.split())
+        assert "rounded to 128 sequences" in told
+        assert "the nearest: --batch 122seq" in told
 
 
 def test_a_chip_without_a_price_says_so_and_how_to_give_one(

@@ -343,7 +343,8 @@ def vary(job: Job, path: str, value: Value, prices: Prices = EMPTY) -> Job:
     """
     steps = [step for step in path.replace("[", ".[").split(".") if step]
     if path in ("batch", "job.batch"):
-        return replace(job, batch=parse_batch(value, job.T)[0])
+        count, _ = parse_batch(value, job.T, job.cluster.chips)
+        return replace(job, batch=count)
     if path in ("assumptions", "job.assumptions"):
         return job.under(str(value))
     if path == "on":

@@ -373,16 +373,18 @@ BATCHES = [
 
 @pytest.mark.parametrize(("text", "seq", "sequences", "note"), BATCHES)
 def test_batches(text, seq, sequences, note):
-    count, said = parse_batch(text, seq)
+    count, said = parse_batch(text, seq, 1)
     assert count == sequences
     assert (said is None) == (note is None) and (note or "") in (said or "")
 
 
 def test_rounding_is_said():
+    """64 chips share 128 sequences, no number nearer to 122.07 within 5 %."""
     notes: list[str] = []
-    assert load_job(describe(job__batch="1M"), notes=notes).batch == 122
+    assert load_job(describe(job__batch="1M"), notes=notes).batch == 128
     assert notes == [
-        "batch: 1,000,000 tokens rounded to 122 sequences of 8,192 (999,424 tokens)"
+        "batch: 1,000,000 tokens rounded to 128 sequences of 8,192 (1,048,576 tokens, +4.9%),"
+        " which 64 of 64 chips share evenly; the nearest: --batch 122seq"
     ]
 
 

@@ -48,18 +48,13 @@ def read_job(
     notes: list[str],
     price: Sequence[str] = (),
     fill: bool = True,
-    search: bool = False,
 ) -> Any:
-    """The job of the arguments; price: of chips, instead of the catalogue's; search: its layout is
-    to be searched.
-    """
+    """The job of the arguments; price: of chips, instead of the catalogue's."""
     from ..formats.bridge import foreign
     from ..formats.flags import is_file, read_flags
 
     given = by_config(given, is_file(model) or foreign(model))
-    job = read_flags(
-        model, given, notes, stdin=sys.stdin, fill=fill, search=search
-    )
+    job = read_flags(model, given, notes, stdin=sys.stdin, fill=fill)
     book = prices(price, job.cluster.chip.name)
     demand_price_of(price, job.cluster.chip.name)
     return replace(job, cluster=job.cluster.priced(book))

@@ -46,7 +46,7 @@ def swept(
 
     fixed: the layout stays, whoever gave it; replan: it does not, though a file has one. Without
     either the layout of a file stays, unless lists or ranges ask for a search. over: fields and
-    values; a batch in tokens that is searched is rounded to what the most chips share evenly.
+    values; a batch in tokens is rounded to what the most chips of a search share evenly.
     Raises BadInput.
     """
     # not for the help of a verb: every format of a job comes with them
@@ -81,7 +81,7 @@ def swept(
     named = ", ".join(f"{n} {given[n]}" for n in FIELDS if n in given)
     notes = [NAMED.format(named)] if named else []
     described = by_config(_with_most_chips(described, over), file)
-    read = read_flags(model, described, notes, stdin, fill=False, search=True)
+    read = read_flags(model, described, notes, stdin, fill=False)
     job, book = _at_prices(price, read)
     return Swept(job, space, fixed=False, notes=notes, prices=book)
 

@@ -181,7 +181,6 @@ def plans(
             notes,
             price,
             fill=False,
-            search=True,
         )
         among = space
         if search_software:
@@ -220,7 +219,7 @@ def with_chips_sized(
             "--deadline and --budget need --on with a number, such as 512xh100-sxm"
         )
     notes: list[str] = []
-    job = read_job(model, described, notes, price, fill=False, search=True)
+    job = read_job(model, described, notes, price, fill=False)
     seconds = (
         parse(deadline, "s", "--deadline", like="'60 days'")
         if deadline

@@ -1,4 +1,8 @@
-"""A batch as people write it: tokens of a step, or sequences."""
+"""A batch as people write it: tokens of a step, or sequences.
+
+Frameworks are given sequences, a multiple of dp x microbatch. Tokens are rounded to a number that
+the chips share evenly, whatever the layout: so a plan and the prediction of it have one batch.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ SEQUENCES = re.compile(r"(.*?)\s*(?:seq|seqs|sequence|sequences)\s*")
 
 
 def parse_batch(
-    text: str | int | float, seq: int, chips: int = 1
+    text: str | int | float, seq: int, chips: int
 ) -> tuple[int, str | None]:
     """(sequences, note): "512seq" are sequences; "4M", and bare numbers, are tokens, rounded to
     whole sequences.
@@ -60,8 +64,8 @@ def parse_batch(
             (
                 f"{whole} {better:,} sequences of {seq:,} ({better * seq:,} tokens,"
                 f" {100 * (better * seq / tokens - 1):+.1f} %), which"
-                f" {math.gcd(better, chips):,} of {chips:,} chips share evenly; the nearest, as"
-                f" predict takes it: --batch {count}seq"
+                f" {math.gcd(better, chips):,} of {chips:,} chips share evenly; the nearest:"
+                f" --batch {count}seq"
             ),
         )
     if count * seq == tokens:

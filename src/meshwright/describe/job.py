@@ -115,8 +115,8 @@ class Job(Checked):
     model: Model
     cluster: Cluster
     batch: int
-    """Global batch. As text: tokens of a step such as 4M, rounded to whole sequences, or sequences
-    such as 4096seq; as a number: sequences.
+    """Global batch. As text: tokens of a step such as 4M, rounded to sequences that
+    the chips share (`batch`), or sequences such as 4096seq; as a number: sequences.
     """
     layout: Layout = Layout()
     seq: Annotated[Length, Range(0, 1e9)] = 0
@@ -191,7 +191,8 @@ class Job(Checked):
             object.__setattr__(self, "batch", 1)
         super().__post_init__()
         if isinstance(batch, str):
-            object.__setattr__(self, "batch", parse_batch(batch, self.T)[0])
+            count, _ = parse_batch(batch, self.T, self.cluster.chips)
+            object.__setattr__(self, "batch", count)
         if self.precision is None:
             object.__setattr__(self, "precision", self.usual_precision)
         elif isinstance(numbers, str):

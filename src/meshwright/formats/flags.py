@@ -51,14 +51,12 @@ def read_flags(
     notes: list[str] | None = None,
     stdin: TextIO | None = None,
     fill: bool = True,
-    search: bool = False,
 ) -> Job:
     """The job of a model (name, config.json, JOB.toml, a file of another tool, or "-" for a TOML
     text on `stdin`) and flags (name -> text).
 
     notes: receives a sentence on what was rounded or filled in;  fill: the layout counts, and takes
-    all chips as replicas if dp is not given;  search: it is to be searched, so a batch in tokens is
-    rounded to what the chips share evenly. Raises BadInput.
+    all chips as replicas if dp is not given. Raises BadInput.
     """
     demand_one_layout(given)
     notes = [] if notes is None else notes
@@ -68,7 +66,7 @@ def read_flags(
     order = axis_order(source)
     if fill:
         source.setdefault("layout", {})
-    job = load_job(source, notes=notes, shared_out=search, bare=False)
+    job = load_job(source, notes=notes, bare=False)
     if not fill:
         return job
     filled = _filled(job, notes)

@@ -54,17 +54,15 @@ def load_job(
     *,
     files: bool = True,
     notes: list[str] | None = None,
-    shared_out: bool = False,
     bare: bool = True,
 ) -> Job:
     """The job in a TOML file, or in a dict of the same tables. What a table [layout] leaves open
     has the one value that the set of assumptions allows, if it allows one, else that of `Layout`.
 
     files: whether the description may name other files (False for untrusted input);  notes:
-    receives a sentence on what was rounded; shared_out: round a batch in tokens to sequences that
-    the chips can share evenly (for a search of layouts);  bare: a dict comes from Python, whose
-    numbers are in SI units (False if a person wrote them: then they need units). Raises BadInput
-    for every mistake, with the path of the field.
+    receives a sentence on what was rounded;  bare: a dict comes from Python, whose numbers are in
+    SI units (False if a person wrote them: then they need units). Raises BadInput for every
+    mistake, with the path of the field.
 
     >>> from meshwright import load_job
     >>> on = {"on": "64xh100-sxm"}
@@ -125,9 +123,7 @@ def load_job(
         raise BadInput(
             f"job.seq must be at least 1, not 0; left out it is the model's, {model.seq:,}"
         )
-    batch, note = parse_batch(
-        rest["batch"], job.T, job.cluster.chips if shared_out else 1
-    )
+    batch, note = parse_batch(rest["batch"], job.T, job.cluster.chips)
     if notes is not None:
         notes += [
             said

@@ -70,7 +70,8 @@ def uneven_shares(
     placement = {}
     for axis in order:
         group, shares = degrees[axis], list[Num]()
-        unit, inside = 1, 1.0
+        unit = 1
+        inside: Num = 1.0
         for size in sizes[:-1]:
             unit *= size
             here = where(

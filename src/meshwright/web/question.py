@@ -116,7 +116,6 @@ def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
         _tables(texts, given),
         files=False,
         notes=notes,
-        shared_out=True,
         bare=False,
     )
     return job, space
@@ -230,7 +229,7 @@ def python_of(
         name for name, yes in zip(used, needed, strict=True) if yes
     )
     described = pformat(source, sort_dicts=False, width=80)
-    lines = [f"job = load_job({described}, shared_out=True)"]
+    lines = [f"job = load_job({described})"]
     if prices:
         lines.append(f"prices = {dict(prices)!r}  # USD for an hour of a chip")
     one = [

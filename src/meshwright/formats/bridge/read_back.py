@@ -91,7 +91,8 @@ def _read(
         ),
     }
     back = read(Job, rest, "job", thing_named)
-    return replace(back, batch=parse_batch(batch, back.T, 1)[0])
+    count, _ = parse_batch(batch, back.T, back.cluster.chips)
+    return replace(back, batch=count)
 
 
 def _meant(job: Job, program: Framework) -> dict[str, Any]:
