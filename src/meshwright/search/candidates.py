@@ -103,7 +103,7 @@ class Candidates:
             self.splits,
             self.state.choice.copies,
         )
-        one = layer_seconds(job, copies, np.float64(copies), self.layers)
+        one = layer_seconds(job, copies, np.array(float(copies)), self.layers)
         ranks = splits["tp"] * splits["cp"] * copies
         chips = job.cluster.chips * splits["microbatch"]
         return np.asarray(one * (ROUND_DOWN * job.batch / chips) * ranks)
