@@ -206,7 +206,7 @@ def test_a_job_says_only_what_differs():
         catalog.model("llama3-8b"), seq=4096, window=1024
     )
     assert (thing.batch, thing.tokens, thing.assumptions) == (
-        977,
+        960,
         15e12,
         assumptions.LBL,
     )

@@ -115,8 +115,8 @@ class Job(Checked):
     model: Model
     cluster: Cluster
     batch: int
-    """Global batch. As text: tokens of a step such as 4M, rounded to sequences that
-    the chips share (`batch`), or sequences such as 4096seq; as a number: sequences.
+    """Global batch. As text: tokens of a step such as 4M, rounded to sequences that the chips share
+    (`batch.shared_multiple`), or sequences such as 4096seq; as a number: sequences.
     """
     layout: Layout = Layout()
     seq: Annotated[Length, Range(0, 1e9)] = 0
