@@ -536,7 +536,7 @@ def test_what_is_planned_for_a_framework_its_launcher_lays_out(
 
     given = {"on": "24xh100-sxm", "batch": "96seq", "framework": name}
     rest, space = flags.job_and_space(given)
-    job = flags.read_flags("qwen3-14b", rest, search=True, fill=False)
+    job = flags.read_flags("qwen3-14b", rest, fill=False)
     if name != "deepspeed":
         given |= {"cp": "2", "tp": "2"}
     rest, space = flags.job_and_space(given)
@@ -867,7 +867,7 @@ def test_what_a_plan_for_maxtext_proposes_is_written(
     given = {**given, "batch": "512seq", "framework": "maxtext"}
     rest, space = flags.job_and_space(given)
     name = rest.pop("model")
-    job = flags.read_flags(name, rest, search=True, fill=False)
+    job = flags.read_flags(name, rest, fill=False)
     one = search.plan(job, space, families=False)
     assert one.best
     for found in (one.best, *one.alternatives):
