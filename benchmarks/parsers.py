@@ -137,7 +137,7 @@ def plans(name: str, refused: Counter[str]) -> Iterator[dict[str, Any]]:
         given = {"on": f"{CHIPS}x{tool.chip}", "batch": f"{batch}seq"}
         given |= {"framework": tool.framework, "tokens": "1T"}
         rest, space = flags.job_and_space(given)
-        job = flags.read_flags(model, rest, search=True, fill=False)
+        job = flags.read_flags(model, rest, fill=False)
         one = search.plan(job, space, families=False, top=10)
         for p in filter(None, (one.best, *one.alternatives)):
             place = Place(CHIPS // NODE, NODE)
