@@ -383,7 +383,7 @@ def test_rounding_is_said():
     notes: list[str] = []
     assert load_job(describe(job__batch="1M"), notes=notes).batch == 128
     assert notes == [
-        "batch: 1,000,000 tokens rounded to 128 sequences of 8,192 (1,048,576 tokens, +4.9%),"
+        "batch: 1,000,000 tokens rounded to 128 sequences of 8,192 (1,048,576 tokens, +4.9 %),"
         " which 64 of 64 chips share evenly; the nearest: --batch 122seq"
     ]
 
