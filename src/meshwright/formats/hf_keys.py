@@ -301,6 +301,7 @@ def missing_sizes(c: Config) -> Iterator[str]:
         and key not in c.data
         and not (key == "head_dim" and "kv_lora_rank" in c.asked)
         and isinstance(c.defaults.get(key), int)
+        and c.defaults[key]
     ]
     if told:
         them = "the default" if len(told) == 1 else "the defaults"
