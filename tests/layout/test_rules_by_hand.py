@@ -648,11 +648,11 @@ def test_chunks_of_a_rank() -> None:
         (
             {
                 "pattern": ("linear", "sliding"), "window": 8,
-                "linear": Linear(8, 4, 4, key_heads=2),
+                "linear": Linear(8, 4, 4, key_heads=4),
                 "sliding": SlidingHeads(6, 3, 8),
             },
-            {"sliding.heads": 6, "linear.key_heads": 2},
-            {"sliding.kv_heads": 3}, {"linear.key_heads": 2}, 0,
+            {"sliding.heads": 6, "linear.key_heads": 4},
+            {"sliding.kv_heads": 3}, {"linear.key_heads": 4}, 0,
         ),
         (
             {"pattern": ("linear",), "linear": Linear(8, 4, 4, key_heads=2)},
