@@ -81,7 +81,7 @@ def test_a_loss_without_pieces_holds_so_many_bytes_a_logit(name: str) -> None:
 
 def test_a_cut_loss_keeps_no_logits_and_multiplies_once_more() -> None:
     """2 T V H more FLOPs, and no logit in memory."""
-    job = Job("qwen2.5-7b", "4xh20", 4, framework="fsdp", seq=16384)
+    job = Job("qwen2.5-7b", "4xh20", 8, framework="fsdp", seq=16384)
     layout = Layout(dp=4, zero=3, recompute="full")
     runs = {
         loss: predict(replace(job, software=Software(loss=loss)), layout)

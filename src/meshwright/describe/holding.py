@@ -49,6 +49,10 @@ class Holding(Checked):
     """Whole gradients of a unit whose gradients are sharded (ZeRO 2 and 3) are as wide as
     "accumulated" ones, as "activations", or there are "none".
     """
+    gradients_freed: Annotated[bool, HELD] = False
+    """The optimizer's step frees gradients, so that those of a step of one microbatch arise while
+    its activations leave, unless replicas sum whole ones in buckets that stay.
+    """
     step_bytes: Held = 0.0
     """Of each parameter that a rank updates, while the optimizer runs, where gradients are
     accumulated in 16 bits: their fp32 copies.

@@ -206,7 +206,7 @@ class StepResult:
         use = self.memory_use
         job = self.job
         allocated = use.total
-        new = memory.new_block(job, self.layout, self.costs.owned)
+        new = self.costs.new_blocks
         return {
             **{k: float(v) for k, v in use._asdict().items()},
             "allocated": float(allocated),

@@ -55,6 +55,8 @@ class Activations(NamedTuple):
     products' precision, instead of the logits.
     """
     once: Num
+    last: Num
+    """Of its last layer in the backward pass, when those of all others are gone."""
 
     def total(self, flight: Num, heads: Num, late: Num) -> Num:
         """Their sum, with so many microbatches in flight and so many in either half of the head's
@@ -94,11 +96,16 @@ def activations(
         ]
 
     def on(share: ModelShare) -> Activations:
+        last: Num = 0.0
         if backward:
             layer = largest_backward_bytes(share.layers, backward)
-            beyond = total_bytes(layer, cost) - head * share.head
+            work = total_bytes(layer, cost)
+            last = work + largest(
+                where(n > 0, saved_bytes(c, cost, mode), 0.0)
+                for n, c in zip(share.layers, cost.layers, strict=True)
+            )
             # the head's own work may be the larger one, and stands beside it already
-            once = maximum(beyond, 0.0)
+            once = maximum(work - head * share.head, 0.0)
         else:
             once = recomputed_layer(microbatch, cost, mode, share)
         stays = saved_by_layers(cost, mode, share)
@@ -107,6 +114,7 @@ def activations(
             head * share.head,
             late * share.head,
             once + copy_bytes(microbatch.layout, cost, stays),
+            last,
         )
 
     return [on(share) for share in devices]

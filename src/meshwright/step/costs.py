@@ -20,7 +20,7 @@ from ..count.microbatch import DeviceMicrobatch
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
-from ..num import BY_VALUE, Num, largest
+from ..num import BY_VALUE, Num, largest, maximum, where
 from ..schedule.schedule import Schedule
 from . import memory
 from .activations import Activations, activations, flights
@@ -256,16 +256,35 @@ class StepCosts:
     @property
     def uses(self) -> list[memory.Use]:
         """Bytes by kind on each of the fullest devices, at its fullest moment."""
-        every = zip(self.fixed_bytes, self.activation_bytes, strict=True)
+        every = zip(
+            self.fixed_bytes,
+            self.activation_bytes,
+            self.activations,
+            strict=True,
+        )
         return [
-            reduce(memory.larger_use, fixed.uses(activations))
-            for fixed, activations in every
+            reduce(memory.larger_use, fixed.uses(kept, each.last))
+            for fixed, kept, each in every
         ]
 
     @property
     def bytes(self) -> Num:
         """Bytes of tensors on the fullest device, what `oom.fits` compares with `oom.limit`."""
         return largest(use.total for use in self.uses)
+
+    @property
+    def new_blocks(self) -> Num:
+        """Bytes that the allocator holds on the fullest device beside the blocks of `bytes`: the
+        optimizer's (`memory.new_block`), and those of gradients that replicas reduce, which lie in
+        the memory of another stream, where no activation leaves any (torch/distributed/fsdp/
+        _fully_shard/_fsdp_collectives.py, foreach_reduce; blocks are kept by stream in
+        c10/cuda/CUDACachingAllocator.cpp). Before an allocation fails all free ones are given back.
+        """
+        every = zip(self.fixed_bytes, self.activation_bytes, strict=True)
+        apart = largest(fixed.apart(kept) for fixed, kept in every)
+        beyond = where(self.layout.shards > 1, apart - self.bytes, 0.0)
+        own = memory.new_block(self.job, self.layout, self.owned)
+        return own + maximum(beyond, 0.0)
 
 
 def whole_step(

@@ -18,6 +18,7 @@ from ..count.blocks import FP32
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
+from ..layout.stages import microbatches
 from ..num import Num, largest, maximum, minimum, where, with_name
 from .holding import (
     NamedBytes,
@@ -66,15 +67,31 @@ class FixedBytes(NamedTuple):
     buffers: Num
     copies: Num | None = None
     """Of gradients, while the optimizer runs; None: there is no such moment."""
+    early: Num | None = None
+    """Of gradients, as the backward pass of the last layer begins; None: all of them."""
 
-    def uses(self, kept: Num) -> list[Use]:
-        """Bytes at the moments that may be its fullest: while microbatches keep so many, and when
-        these are gone and the optimizer runs.
+    def apart(self, kept: Num) -> Num:
+        """Bytes of the blocks that tensors lie in while microbatches keep so many, where gradients
+        take none that activations leave.
         """
-        passes = Use(*self.states, kept, self.buffers)
-        if self.copies is None:
-            return [passes]
-        return [passes, Use(*self.states, 0.0, self.buffers + self.copies)]
+        return Use(*self.states, kept, self.buffers).total
+
+    def uses(self, kept: Num, last: Num) -> list[Use]:
+        """Bytes at the moments that may be its fullest: while microbatches keep so many; where
+        gradients arise as activations leave, in the backward pass of the `last` of its layers
+        (between the two both change evenly); and when all are gone and the optimizer runs.
+        """
+        moments = [Use(*self.states, kept, self.buffers)]
+        if self.early is not None:
+            begun = self.states._replace(gradients=self.early)
+            moments = [
+                Use(*begun, kept, self.buffers),
+                Use(*self.states, last, self.buffers),
+            ]
+        if self.copies is not None:
+            copies = self.buffers + self.copies
+            moments.append(Use(*self.states, 0.0, copies))
+        return moments
 
 
 def fixed_bytes(
@@ -94,11 +111,32 @@ def fixed_bytes(
     units = buffers(
         job, layout, cost, each=each, owned=owned.whole, share=share, high=high
     )
+    early = early_gradients(job, high or layout, living, each, owned.ends)
     if not each.step_copy:
-        return FixedBytes(living, units)
+        return FixedBytes(living, units, early=early)
     copies = step_copies(job, layout, living, each)
     name = "gradients copied for the step"
-    return FixedBytes(living, units, with_name(copies, name, cost.boundary))
+    copies = with_name(copies, name, cost.boundary)
+    return FixedBytes(living, units, copies, early)
+
+
+def early_gradients(
+    job: Job,
+    layout: Layout,
+    living: States,
+    each: ParameterBytes,
+    ends: Parameters,
+) -> Num | None:
+    """Bytes of gradients that are there before those of layers: of embedding and head (`ends`), in
+    a step of one microbatch whose gradients no bucket keeps. living: the states of the device.
+    """
+    if not (counts_holding(job) and holding_of(job).gradients_freed):
+        return None
+    more = microbatches(job, layout) > 1
+    if not is_sharded(layout.zero, "gradients"):
+        more = more | (layout.shards > 1)
+    first = shard(layout, ends) * each.lone_gradient
+    return where(more, living.gradients, minimum(first, living.gradients))
 
 
 def states(
