@@ -51,6 +51,7 @@ LAWS = (
     Held("bucket of gradients", {"bucket_elements": 0.0}),
     Held("temporaries of the backward pass", {"backward_share": 0.0}),
     Held("copies at the step", {"step_bytes": 0.0}),
+    Held("gradients that arise late", {"gradients_freed": False}),
     Held(
         "allocator and context",
         {"allocator_share": 0.0, "allocator_need": 0.0},

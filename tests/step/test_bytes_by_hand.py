@@ -27,7 +27,7 @@ from meshwright.step.microbatch import (
     model_with_recomputation,
     with_recomputation,
 )
-from meshwright.step.parameters import Parameters, end_units
+from meshwright.step.parameters import Parameters, end_parts, end_units
 from meshwright.step.weights import WeightSync, weight_sync
 
 GB = 1e9
@@ -176,17 +176,32 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
     )
 
 
+def ends_of(
+    name: str, model: Any = MODEL
+) -> tuple[tuple[Parameters, Parameters], tuple[Parameters, Parameters]]:
+    """Units that arrive and leave (`end_units`), and what is never there at once (`end_parts`), of
+    1,000 parameters of the embedding and 2,000 of the head under a framework.
+    """
+    job = replace(
+        a_job(cut("dp4 zero3"), model),
+        assumptions=REALISTIC,
+        framework=framework_named(name),
+    )
+    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    asked = job, job.layout, model_cost(layer()), both
+    return end_units(*asked), end_parts(*asked)
+
+
 def test_ends_that_are_units_of_their_own_come_and_go_apart() -> None:
     """The embedding's 1,000 parameters before the first layer, the head's 2,000 with the last; no
     experts."""
-    job = replace(
-        a_job(cut("dp4 zero3")),
-        assumptions=REALISTIC,
-        framework=framework_named("torchtitan"),
-    )
-    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
-    found = end_units(job, job.layout, model_cost(layer()), both)
-    assert found == (Parameters(1000.0, 0.0), Parameters(2000.0, 0.0))
+    none = Parameters(0.0, 0.0)
+    apart = Parameters(1000.0, 0.0), Parameters(2000.0, 0.0)
+    whole = Parameters(3000.0, 0.0), none
+    assert ends_of("torchtitan") == (apart, apart)
+    # each is gathered by itself before each pass, or both are the root's
+    assert ends_of("deepspeed") == (whole, apart)
+    assert ends_of("fsdp") == (whole, whole)
 
 
 def test_what_no_replica_shares_is_not_gathered() -> None:

@@ -29,7 +29,7 @@ from .holding import (
     total_bytes,
 )
 from .microbatch import ModelCost
-from .parameters import DeviceParameters, Parameters, end_units, shard
+from .parameters import DeviceParameters, Parameters, end_parts, shard
 from .shares import ModelShare
 from .zero import States, is_sharded, state_bytes
 
@@ -264,8 +264,8 @@ def units_in_use(
 ) -> NamedBytes:
     """Whole units of sharded tensors while they are in use on one device.
 
-    ZeRO-3: the weights of two layers (one in use, one arriving) and of the embedding and head,
-    which wrap the whole pass. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
+    ZeRO-3: the weights of two layers (one in use, one arriving) and of embedding and head, where
+    these are one unit that wraps the whole pass, else of either. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
     Only of what the device holds and other replicas share.
     """
     zero = layout.zero
@@ -276,7 +276,7 @@ def units_in_use(
         for n, c in zip(share.layers, cost.layers, strict=True)
     ]
     # what is there with the first layer is freed before what comes with the last
-    early, late = end_units(job, layout, cost, share)
+    early, late = end_parts(job, layout, cost, share)
     ends = where(layout.shards > 1, maximum(early.dense, late.dense), 0.0)
     layer = reduce(maximum, [where(n > 0, unit, 0.0) for n, unit in layers])
     units: NamedBytes = {}

@@ -73,8 +73,20 @@ def end_units(
     """Parameters of embedding and head that arrive before the first layer and leave after it, and
     of those that a framework has with the last layer (`Framework.ends`).
     """
+    if units_of(job)[0] == "apart":
+        return end_parts(job, layout, cost, share)
+    return end_parameters(job, layout, cost, share), Parameters(0.0, 0.0)
+
+
+def end_parts(
+    job: Job, layout: Layout, cost: ModelCost, share: ModelShare
+) -> tuple[Parameters, Parameters]:
+    """Parameters of the embedding and of the head, which are not gathered at once: all and none,
+    where a framework has them in one unit, or a model in one table, or papers add them up.
+    """
     whole = end_parameters(job, layout, cost, share)
-    if units_of(job)[0] != "apart":
+    one = job.model.tied_embeddings or units_of(job)[0] == "root"
+    if one or not job.profile:
         return whole, Parameters(0.0, 0.0)
     first = Parameters(share.embedding * cost.embedding.weights, 0.0)
     return first, Parameters(whole.dense - first.dense, 0.0)
