@@ -265,8 +265,8 @@ def units_in_use(
     """Whole units of sharded tensors while they are in use on one device.
 
     ZeRO-3: the weights of two layers (one in use, one arriving) and of embedding and head, where
-    these are one unit that wraps the whole pass, else of either. ZeRO-2, 3: the gradient of the largest unit, before it is scattered.
-    Only of what the device holds and other replicas share.
+    these are one unit that wraps the whole pass, else of either. ZeRO-2, 3: the gradient of the
+    largest unit, before it is scattered. Only of what the device holds and other replicas share.
     """
     zero = layout.zero
     if not (is_sharded(zero, "gradients") and job.how.memory.working_set):

@@ -23,8 +23,8 @@ MODULES = r"\baa-scaling|aleph[ -]alpha"
 are each one (`jobs.module_stages`)."""
 NEUTRAL = r"""
     \b(?:megatron(?:-?lm)?|deepspeed|pytorch|torch|nvidia|nemo|container|bigscience|kernels?|based
-    |zero[- ]bubble|zero-?[123]|ms-swift|tune|loss|paper|before|interleaving|scatter|gather|dev|main|nightly|release
-    |rc\d*|and|with|the|in|on|of
+    |zero[- ]bubble|zero-?[123]|ms-swift|tune|loss|paper|before|interleaving|scatter|gather|dev|main
+    |nightly|release|rc\d*|and|with|the|in|on|of
     |jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)\b|\w*\d[\w.]*"""
 """Words beside a program's name that change nothing here; versions and years among them."""
 
