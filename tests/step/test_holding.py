@@ -271,10 +271,12 @@ def test_an_update_writes_no_second_weight_where_the_shard_is_the_master() -> (
 def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> (
     None
 ):
-    """ZeRO 3: weights of two layers, embedding and head; one unit's gradient in 16 bits, none, or
-    as accumulated.
+    """ZeRO 3: weights of two layers, embedding and head, both or, where each is a unit, the head;
+    one unit's gradient in 16 bits, none, or as accumulated.
     """
+    head = V * D + D
     whole = BF16 * (2 * LAYER + ENDS)
+    larger = BF16 * (2 * LAYER + head)
     found = {
         name: held(name, zero=3).memory_bytes["buffers"]
         for name in ("fsdp", "maxtext", "unknown")
@@ -282,8 +284,8 @@ def test_fsdp_reduces_a_unit_from_the_numbers_of_its_products_and_jax_none() -> 
     assert found == pytest.approx(
         {
             "fsdp": whole + BF16 * ENDS,
-            "maxtext": whole,
-            "unknown": whole + FP32 * ENDS,
+            "maxtext": larger,
+            "unknown": larger + FP32 * head,
         }
     )
 

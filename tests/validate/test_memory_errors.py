@@ -85,5 +85,5 @@ def test_families_judge_runs_of_others_better_than_one_width() -> None:
     brier, score, _, *others = by_family
     assert brier < one[0] and score < one[1]
     assert others[0] <= one[3] and others[1] < one[4]
-    # as many failures as 7 that happened, within a factor of two
-    assert 3.5 < others[2] < 14.0
+    # as many failures as 15 that happened, within a factor of two
+    assert 7.5 < others[2] < 30.0

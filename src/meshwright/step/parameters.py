@@ -85,8 +85,9 @@ def end_parts(
     where a framework has them in one unit, or a model in one table, or papers add them up.
     """
     whole = end_parameters(job, layout, cost, share)
-    one = job.model.tied_embeddings or units_of(job)[0] == "root"
-    if one or not job.profile:
+    units = units_of(job)[0]
+    papers = not job.profile and units == "units"
+    if units == "root" or papers or job.model.tied_embeddings:
         return whole, Parameters(0.0, 0.0)
     first = Parameters(share.embedding * cost.embedding.weights, 0.0)
     return first, Parameters(whole.dense - first.dense, 0.0)
