@@ -240,7 +240,7 @@ def test_words_of_an_answer(script: str, shell: Shell) -> None:
     assert "dp: 8 inside nvlink x 2 over ib\n" in told
     odd = "--on 12xh100-sxm --batch 48seq --tp 4"
     half = shell(f"predict llama3-8b {odd} --zero 1 --why").out
-    assert "dp: 2 inside nvlink x 1.5 over ib\n" in half, "3 replicas, not 2"
+    assert "tp: 4 inside nvlink · dp: 3 over ib\n" in half, "one in each of 3"
     assert "(measured " in told and "the allocator can give back" in told
     text = SCRIPT.replace(
         "--vocab-size 32000", "--tokenizer-type Llama2Tokenizer"
