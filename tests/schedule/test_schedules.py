@@ -178,7 +178,7 @@ def test_rules_are_sentences_with_valid_values() -> None:
 
 
 def test_an_unknown_schedule_is_told_its_neighbours() -> None:
-    with refusal("did you mean zb-h2 or zb-h1"):
+    with refusal("did you mean zb-h2, zb-h1 or zb-2p"):
         get("zb-h3")
 
 
