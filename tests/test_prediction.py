@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,11 @@ import pytest
 from by_hand import FREE, by_hand
 from meshwright import Job, Layout, predict
 from meshwright.describe.assumptions import REALISTIC, Assumptions
-from meshwright.prediction import result
+
+MODULES = [
+    importlib.import_module(f"meshwright.prediction.{name}")
+    for name in ("prediction", "result")
+]
 
 
 def test_utilisation_is_work_over_time_and_peak() -> None:
@@ -41,13 +46,14 @@ def test_a_step_is_counted_once_whether_it_fits_or_not(
 ) -> None:
     """The note on what does not fit changes nothing that was computed."""
     counted = []
-    count = result.count_microbatch
+    count = MODULES[0].count_microbatch
 
     def once(*args: Any, **how: Any) -> Any:
         counted.append(args)
         return count(*args, **how)
 
-    monkeypatch.setattr(result, "count_microbatch", once)
+    for module in MODULES:
+        monkeypatch.setattr(module, "count_microbatch", once)
     for zero, fits in ((3, True), (0, False)):
         layout = Layout(dp=64, zero=zero, recompute="full")
         p = predict(Job("llama3-8b", "64xh100-sxm", 64), layout)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from ..count.model import parameters
+from ..count.model import count_microbatch, parameters
 from ..describe.display import Displayed
 from ..describe.frozen import one_line
 from ..describe.job import Job, demand_job
@@ -17,7 +17,8 @@ from ..describe.layout import Layout
 from ..layout import rules
 from ..layout.placement import placed
 from ..program.cpu import cpu_seconds, why_no_cpu_time
-from ..step import oom
+from ..step import clock_of, oom
+from ..step.microbatch import time_model
 from ..units import DAY_S, show
 from .certainty import Certainty, certainty, nearest_runs
 from .classes import chip_family
@@ -347,5 +348,9 @@ def predict(
         job = replace(job, layout=layout)  # the default is one that runs it
     rules.demand_legal(job, layout)
     full = placed(layout, job.cluster.sizes)
-    p = Prediction(job.laid_out(full), full)
+    job = job.laid_out(full)
+    # the tale of every prediction, in its order: count, time, then what the results say together
+    counts = count_microbatch(job, full)
+    cost = time_model(counts, clock_of(job, shared=True))
+    p = Prediction(job, full).with_results(counts=counts, cost=cost)
     return p.with_results(notes=notes(p))
