@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from meshwright import Job, plan, predict
+from meshwright import Job, Layout, plan, predict
 from meshwright.describe.slices import axes
 from meshwright.prediction.replay import replay
 from meshwright.search import Plan, Space, brute, search
@@ -100,3 +100,8 @@ def test_both_numbers_are_shown() -> None:
         assert p.replayed_s == pytest.approx(max(in_order, p.step_time_s))
         assert p.to_dict()["replayed_s"] == p.replayed_s
         assert p.step_time_s <= p.replayed_s * (1 + 1e-9)
+
+
+def test_a_paper_is_answered_by_its_closed_form() -> None:
+    job = Job("gpt3-175b", "64xa100-80", 64, assumptions="lbl-2024")
+    assert predict(job, Layout(tp=8, pp=8)).replayed_s is None

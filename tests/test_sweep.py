@@ -275,6 +275,17 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
     assert [row["fits"] for row in ran.rows()] == [True, True]
 
 
+def test_chips_that_are_idle_are_said_of_every_value() -> None:
+    """Not of the fastest alone, beside which the others' rates say too much."""
+    half, most = (predict(JOB, replace(JOB.layout, dp=dp)) for dp in (16, 24))
+    points = (SweepPoint(1, JOB, half), SweepPoint(2, JOB, most))
+    card = [x.plain for x in sweep_card(Sweep("seq", points)).lines(200)]
+    assert (
+        "  idle    1: 32 of 64 chips are idle; 2: 16 of 64 chips are idle"
+        in card
+    )
+
+
 def test_clusters_that_are_equal_do_not_bind() -> None:
     """Of a field it says that it does not bind; of whole clusters that would say nothing."""
     p = predict(JOB)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from meshwright import Cluster, Dim, Job, Layout, Network, plan, predict
 from meshwright.catalog import chip
 from meshwright.formats import torchrun
@@ -78,6 +80,15 @@ def test_all_chips_of_half_rented_nodes_run() -> None:
     said = "12 chips are taken as 6 of the 8 in each of 2 units (nvlink)"
     assert said in found.notes
     assert torchrun.nodes(replace(job, layout=answer.layout)) == (2, 6)
+
+
+@pytest.mark.parametrize(("chips", "each"), [(20, 4), (9, 3)])
+def test_full_nodes_and_a_smaller_one(chips: int, each: int) -> None:
+    """8, 8 and 4 hold blocks of 4; 8 and 1 hold no three blocks of 3, and may be slower."""
+    said = f"{chips} chips are taken as {each} of the 8 in each of {chips // each} units (nvlink)"
+    p = predict(Job("llama3-8b", f"{chips}xh100-sxm", chips), zero=3)
+    more = "; full units and a smaller one are no slower" if each == 4 else ""
+    assert f"{said}{more}" in p.notes
 
 
 def test_nothing_is_predicted_or_planned_on_it() -> None:

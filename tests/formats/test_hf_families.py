@@ -196,6 +196,11 @@ PARTS: list[tuple[str, dict[str, Any], str]] = [
     ("chatglm", {"rmsnorm": False}, "rmsnorm"),
     ("step3p5", {"sink": True}, "sink"),
     ("step3p5", {"moe_layers_enum": 3}, "moe_layers_enum must be a list"),
+    (
+        "step3p5",
+        {"moe_layers_enum": "3-44"},
+        "must be a list of layers, not '3-44'",
+    ),
     ("gla", {"num_kv_heads": 2}, "num_kv_heads"),
     ("kda", {"attnres_block_size": 2}, "attnres_block_size"),
     ("transformer", {"num_heads": None}, "num_heads"),

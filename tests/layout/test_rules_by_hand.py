@@ -29,7 +29,7 @@ from meshwright.describe.mixers import (
 from meshwright.layout import cuts, practice, rules, trainable
 from meshwright.layout.placement import (
     exceeds_last,
-    launched,
+    launcher_shares,
     lies,
     placed,
     rank_shares,
@@ -567,7 +567,7 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
     ]
     table = {a: np.array([row[a] for row in rows], dtype=float) for a in AXES}
     sizes, orders = (8, 4, 16), (AXES, ("tp", "pp", "cp", "dp"))
-    whole, every = rank_shares(table, sizes), launched(table, sizes)
+    whole, every = rank_shares(table, sizes), launcher_shares(table, sizes)
     lie = [
         lies(Layout(**table, placement=whole), sizes, order)  # type: ignore[arg-type]
         for order in orders

@@ -37,7 +37,7 @@ def test_the_headline_leaves_out_what_does_not_fit(shell):
 
 
 def test_a_split_is_judged_by_the_edition_it_is_best_for(shell):
-    words = "roofline llama3-70b --on 8960xtpu-v5p --batch 4M"
+    words = "roofline llama3-70b --on 8960xtpu-v5p --batch 488seq"
     rows = shell(words).out.splitlines()
     (best,) = (row for row in rows if "FSDP+TP, best max" in row)
     assert "2.71 M" in best and "maybe: dp 1120" in best
@@ -47,6 +47,13 @@ def test_a_degree_of_one_is_no_way_to_cut(shell):
     out = shell("roofline qwen3-30b-a3b --on 64xh100-sxm --batch 1M").out
     assert "  tp      the communication of any degree shows" in out
     assert "at most 1 " not in out
+
+
+def test_chips_that_fill_no_nodes_are_counted_as_they_are(shell):
+    """20 in nodes of 8 were 24: as many lie in each of five nodes, as `predict` takes them."""
+    out = shell("roofline llama3-8b --on 20xh100-sxm --batch 120seq").out
+    assert "on 4 x 5 h100-sxm at 983 k tokens a step (49,152 a" in out
+    assert "FSDP: dp 20" in out and "dp 24" not in out
 
 
 def test_nothing_communicates_on_one_chip(shell):

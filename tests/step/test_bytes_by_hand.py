@@ -21,6 +21,7 @@ from meshwright.describe.assumptions import REALISTIC, MemoryCount
 from meshwright.describe.framework import framework as framework_named
 from meshwright.describe.holding import Holding
 from meshwright.layout.placement import placed
+from meshwright.schedule import get
 from meshwright.step import ModelCost, ModelShare, activations, memory, oom
 from meshwright.step.holding import parameter_bytes
 from meshwright.step.microbatch import (
@@ -528,6 +529,22 @@ def test_ways_of_gradients_and_rates_of_gathers() -> None:
 
 
 # What one microbatch costs.
+
+
+def test_blocks_that_predict_further_tokens_are_part_of_the_head() -> None:
+    """Two of them: each adds what the first one does, and a layer beside the head."""
+    seconds, layers = [], []
+    for blocks in (0, 1, 2):
+        model = replace(MODEL, vocab=128, layers=4, mtp_layers=blocks)
+        job = a_job(Layout(pp=2, dp=1), model)
+        seconds.append(float(step.model_cost(job, job.layout).head.forward))
+        by = step.model_shares(job.model, job.layout.pp, get("1f1b"), 1.0)
+        layers.append([by.on(rank).number for rank in (0.0, 1.0)])
+    first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
+    # a matrix of 2 D x D, and the logits once more
+    expected = 2 * TOKENS * (2 * WIDTH**2 + 128 * WIDTH) / 2**24
+    assert first == pytest.approx(expected) == second
+    assert layers == [[2.0, 2.0], [2.0, 3.0], [2.0, 4.0]]
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zbv", "interleaved"])

@@ -167,14 +167,17 @@ class Names(dict[str, Any]):
         given = self.inside(*key.split(".")) if "." in key else self.c.get(key)
         if given is None:
             return otherwise
+        numbers = given
         if isinstance(given, str):  # 3,4,5
-            given = [int(n) for n in given.split(",") if n.strip().isdecimal()]
-        if not isinstance(given, list):
+            words = [word.strip() for word in given.split(",")]
+            fine = all(word.isdecimal() and word.isascii() for word in words)
+            numbers = [int(word) for word in words] if fine else None
+        if not isinstance(numbers, list):
             raise BadInput(
-                f"{self.c.where}: {key} must be a list, not {brief(given)}"
+                f"{self.c.where}: {key} must be a list of layers, not {brief(given)}"
             )
         if key not in self.lists:  # a set: files may list 100,000 layers
-            self.lists[key] = {n for n in given if isinstance(n, int)}
+            self.lists[key] = {n for n in numbers if isinstance(n, int)}
         return self["i"] in self.lists[key]
 
     def at(self, key: str) -> Any:

@@ -51,9 +51,9 @@ def fewer_chips(job: Job) -> list[Job]:
     units = {least, max(least, sizes[0])}
     common = 0 if unfilled(job) else math.gcd(N, job.batch)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) for unit in units]
-    found = {N // step * step for step in steps if step <= N}
+    counts = {N // step * step for step in steps if step <= N}
     fewer = []
-    for n in sorted(found, reverse=True):
+    for n in sorted(counts, reverse=True):
         spread = even_members(job, n)
         if (
             n >= LEAST_CHIPS * N

@@ -93,12 +93,12 @@ def rooms(shares: Shares, sizes: tuple[int, ...]) -> list[tuple[Num, Num]]:
     two blocks of 32 are in one rack of 72.
     """
     blocks: Num = 1
-    found = []
+    every = list[tuple[Num, Num]]()
     for i, size in enumerate(sizes):
         ranks = product([share[i] for share in shares.values()])
-        found.append((ranks, room := size * blocks))
+        every.append((ranks, room := size * blocks))
         blocks = floor(room / ranks)
-    return found
+    return every
 
 
 def exceeds_last(shares: Shares, sizes: tuple[int, ...]) -> Any:
@@ -110,20 +110,20 @@ def exceeds_last(shares: Shares, sizes: tuple[int, ...]) -> Any:
 def placed(
     layout: Layout, sizes: tuple[int, ...], order: tuple[str, ...] = AXES
 ) -> Layout:
-    """A layout of scalar degrees with its placement filled in as it is `launched`; one that is
-    given stays as it is.
+    """A layout of scalar degrees with its placement filled in as a launcher numbers ranks in
+    `order`; one that is given stays as it is.
     """
     if layout.placement:
         return layout
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    shares = launched(degrees, sizes, order)
+    shares = launcher_shares(degrees, sizes, order)
     placement = {
         axis: tuple(map(int, share)) for axis, share in shares.items()
     }
     return with_values(layout, placement=FrozenDict(placement))
 
 
-def launched(
+def launcher_shares(
     degrees: Mapping[str, Num],
     sizes: tuple[int, ...],
     order: tuple[str, ...] = AXES,
@@ -160,7 +160,7 @@ def lies(
     if not layout.placement:
         return order == AXES
     degrees = {axis: getattr(layout, axis) for axis in AXES}
-    other = launched(degrees, sizes, order)
+    other = launcher_shares(degrees, sizes, order)
     return reduce(
         and_,
         (

@@ -90,7 +90,8 @@ def part_of_units(r: StepResult) -> Iterator[str]:
     each = int(product([shares[0] for shares in layout.placement.values()]))
     if near.kind == "switch" and chips > ports and chips % ports:
         units = chips // each
-        uneven = units > product(on.sizes[1:])
+        # blocks that do not divide a unit do not lie so where units are full
+        uneven = units > product(on.sizes[1:]) and ports % each == 0
         yield (
             f"{chips:,} chips are taken as {each} of the {ports} in each of {units:,} units"
             f" ({near.name}){UNEVEN if uneven else ''}"

@@ -133,8 +133,9 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
             "fastest",
             f"{named(sweep, value)}: {seconds(p.step_time_s)} a step{rest}",
         )
-    if p.idle:
-        yield CardRow("idle", f"{value}: {p.idle}", "yellow", rank=4)
+    idle = [f"{one}: {each.idle}" for one, each in fine if each.idle]
+    if idle:
+        yield CardRow("idle", "; ".join(idle), "yellow", rank=4)
     yield from binding(p)
     paid = [(p.cost_usd, value, p) for value, p in fine if p.cost_usd]
     if paid:

@@ -21,9 +21,11 @@ from ..cost.network import Fabric
 from ..cost.torus import Part, TorusGroup
 from ..describe.assumptions import Assumptions
 from ..describe.cluster import Cluster
+from ..describe.layout import AXES
 from ..describe.network import Dim
 from ..describe.slices import Shape, axes, shape_for, slice_network
 from ..errors import BadInput
+from ..layout.placement import launcher_shares
 from ..num import Num, maximum, product, where
 
 Ranks = tuple[Num, ...]
@@ -102,7 +104,8 @@ def mesh(
     assumptions: Assumptions,
     shape: Shape | None = None,
 ) -> Mesh:
-    """The cluster as pods of one shape; on switched networks one pod of everything.
+    """The cluster as pods of one shape; on switched networks one pod of everything, with as many
+    chips in each unit where they fill no whole ones (20 in nodes of 8 are 5 x 4).
 
     shape: of a slice, such as (8, 16); None = the most cubic one.  Raises BadInput if the chips
     make no such slices.
@@ -115,7 +118,9 @@ def mesh(
                 f"a shape is for slices of a torus: network {network.name} has switches, leave"
                 " --shape out"
             )
-        shape = cluster.sizes
+        everyone = dict.fromkeys(AXES, 1.0) | {"dp": float(cluster.chips)}
+        ranks = launcher_shares(everyone, cluster.sizes)["dp"]
+        shape = tuple(map(int, ranks))
         dims = tuple(
             replace(d, size=n)
             for d, n in zip(network.dims, shape, strict=True)

@@ -18,8 +18,8 @@ from ..describe.layout import AXES, Layout
 from ..layout.placement import (
     Shares,
     exceeds_last,
-    launched,
     launcher_orders,
+    launcher_shares,
     lies,
     rank_shares,
 )
@@ -55,7 +55,7 @@ def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
     rest = keep(table, ~np.isin(number, placed[" row"]))
     if not length(rest):
         return bare, shares
-    uneven = launched(rest, sizes, *orders[:1])
+    uneven = launcher_shares(rest, sizes, *orders[:1])
     return stack_rows(bare, rest), {
         a: tuple(
             np.concatenate([one, np.broadcast_to(two, length(rest))])
