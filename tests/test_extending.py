@@ -150,8 +150,11 @@ JUDGES = (
 
 def test_the_tests_that_judge_them_pass(extended: Path) -> None:
     tests = [str(ROOT / name) for name in JUDGES]
-    run(
+    printed = run(
         extended,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir"),
-        *(str(ROOT), *tests),
+        *("-m", "pytest", "-vv", "-p", "no:cacheprovider", "--rootdir"),
+        # else the pythonpath of pyproject.toml puts the package without the examples first
+        *(str(ROOT), "-o", f"pythonpath={extended / 'src'}", *tests),
     )
+    for name in ("my-chip", "my-node", "eager-1f1b", "doubling"):
+        assert f"[{name}" in printed or f"-{name}" in printed, name

@@ -22,7 +22,7 @@ from meshwright.limits import (
 )
 from meshwright.limits.crossing import crossing
 from meshwright.limits.curve import first_guess, in_time
-from meshwright.limits.ends import losses
+from meshwright.limits.ends import utilisation_losses
 from meshwright.limits.laws import SPARSE, shape
 from meshwright.limits.scenario import MONTH_S
 from meshwright.limits.sensitivity import CHANGES, Change
@@ -120,14 +120,14 @@ def test_what_a_run_loses_is_what_it_lacks_of_the_rate_chips_sustain(
     """On a torus, too, where two kinds of messages run at once; nothing is done above that rate."""
     s = change(H100)
     for p in curve(s, FEW).points:
-        lost = losses(p, s)
+        lost = utilisation_losses(p, s)
         assert min(lost.values()) > -1e-12
         assert sum(lost.values()) == pytest.approx(
             1 - p.utilisation / s.sustained, abs=1e-12
         )
     # a width at which the batch of a replica is no whole number of tokens
     for p in curve(s.smooth, [18950.7]).points:
-        assert min(losses(p, s).values()) > -1e-12
+        assert min(utilisation_losses(p, s).values()) > -1e-12
         assert p.utilisation < s.sustained
 
 

@@ -268,15 +268,15 @@ def test_figure_5_by_public_tables() -> None:
     """A polynomial is found again, and the default set's law is near calls that it does not know:
     a floor at small sides, arithmetic at large ones, and units that are idle in between.
     """
-    found = square_products.fit(0, 1, 3)
-    assert found.error < square_products.fit(0, 3).error
+    found = square_products.least_squares(0, 1, 3)
+    assert found.error < square_products.least_squares(0, 3).error
     sides = (32.0, 64.0, 256.0, 700.0, 1024.0, 4096.0)
     made = tuple(
         Call("made", n, 4e-6 + 5e-9 * n + 8e-15 * n**3) for n in sides
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(square_products, "measured", lambda: made)
-        again = square_products.fit(0, 1, 3)
+        patch.setattr(square_products, "measured_calls", lambda: made)
+        again = square_products.least_squares(0, 1, 3)
     assert again.terms == pytest.approx((4e-6, 5e-9, 8e-15))
     middle, most = square_products.error_of(square_products.by_shape)
     assert middle < 0.1 and most < 0.3

@@ -168,7 +168,7 @@ def test_a_pair_of_explanations_must_hold(
 
 
 def test_takeaways_are_decided_by_the_predictions() -> None:
-    rates = figures.rates("13", 32)
+    rates = figures.throughputs("13", 32)
     assert [*rates] == [2, 4, 8, 16, 32]
     assert takeaways.fastest_value(rates) == 8
     wide = {t: rate for t, rate in rates.items() if t > 8}

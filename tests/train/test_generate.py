@@ -12,7 +12,7 @@ from jobs import GPT, SETTINGS, job  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
-from meshwright.train.generate import chosen, drawn, generate, loaded  # noqa: E402
+from meshwright.train.generate import chosen, generate, loaded, sampled_tokens  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.storage import Reader  # noqa: E402
@@ -50,8 +50,8 @@ def test_it_goes_on_as_it_was_trained(tmp_path: Path, shell: Shell) -> None:
     )
     path = checkpoint.complete(tmp_path)[0]
     model = loaded(Reader(path), GPT)
-    long = list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3))
-    assert long == list(drawn(model, [97] * 40, 2, 1.0, 5, seed=3)), (
+    long = list(sampled_tokens(model, [97] * 40, 2, 1.0, 5, seed=3))
+    assert long == list(sampled_tokens(model, [97] * 40, 2, 1.0, 5, seed=3)), (
         "the seed says all"
     )
     with refusal("neither a checkpoint nor the folder"):

@@ -128,7 +128,7 @@ def test_entry_points_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
     one = EntryPoint("ours", "json:loads", registry.GROUP)
     none = EntryPoint("broken", "nobody:x", registry.GROUP)
     monkeypatch.setattr(registry, "declared", lambda: EntryPoints([one, none]))
-    assert registry.part("logger", "ours") is json.loads
+    assert registry.imported_part("logger", "ours") is json.loads
     assert registry.is_own("ours") and registry.is_own("a.b:C")
     for path in ("tokens/a", "a 0.7, b 0.3", "corpus", "C:/a", None):
         assert not registry.is_own(path)

@@ -123,11 +123,11 @@ def axes(run: Job) -> tuple[str, ...]:
 def singles(run: Job) -> Iterator[Change]:
     """Every single change of a run, legal or not."""
     own = run.layout
-    for name, values in choices(run):
+    for name, values in layout_values(run):
         for value in values:
             if value != getattr(own, name):
                 yield change(**{name: value})
-    yield from schedules(run)
+    yield from schedule_changes(run)
     for order in launcher_orders(run.framework):
         if order != axes(run):
             yield change(placement="-".join(order))
@@ -135,7 +135,7 @@ def singles(run: Job) -> Iterator[Change]:
     yield from numerics(run)
 
 
-def choices(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
+def layout_values(run: Job) -> Iterator[tuple[str, Iterable[Any]]]:
     """(field of a layout, values that a search tries of it)."""
     own, moe = run.layout, run.model.moe
     chips = int(own.chips)
@@ -171,7 +171,7 @@ def partly(run: Job) -> list[str]:
     return [f"full:{k}" for k in sorted(some - {0})]
 
 
-def schedules(run: Job) -> Iterator[Change]:
+def schedule_changes(run: Job) -> Iterator[Change]:
     """Other orders of the pipeline: schedules, with chunks where they have them."""
     own = run.layout
     if own.pp == 1:
@@ -193,7 +193,7 @@ def _software(run: Job) -> Iterator[Change]:
         yield Change(FrozenDict(fused))
 
 
-def settings(run: Job) -> Iterator[Change]:
+def software_changes(run: Job) -> Iterator[Change]:
     """Settings at every other value, offered or not: what may run where nobody says what does."""
     for name, kind in fields_of(Software).items():
         values = (True, False) if kind.kind.type is bool else kind.kind.words
@@ -230,7 +230,7 @@ __all__ = [
     "PIPELINED",
     "Change",
     "axes",
-    "settings",
+    "software_changes",
     "singles",
     "value_in_effect",
 ]

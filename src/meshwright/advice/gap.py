@@ -15,7 +15,7 @@ from typing import Any
 
 from ..describe.recompute import recompute
 from ..prediction.prediction import Prediction
-from .changes import Change, settings, singles, value_in_effect
+from .changes import Change, singles, software_changes, value_in_effect
 from .judged import Judge
 from .spoken import Tongue
 
@@ -97,7 +97,9 @@ def _assumed(
     near: list[tuple[float, tuple[str, Any, Any, float]]] = []
     if off < math.log1p(judge.tie):
         return []
-    for change in dict.fromkeys((*singles(run.job), *settings(run.job))):
+    for change in dict.fromkeys(
+        (*singles(run.job), *software_changes(run.job))
+    ):
         option = judge.option(change) if _open(run, change, taken) else None
         if option is None or not words.words(change):
             continue

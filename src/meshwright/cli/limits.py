@@ -173,7 +173,7 @@ def limits(
     return (
         sensitivity_rows(chosen)
         if sensitivity
-        else curves(chosen, said, growth)
+        else paper_curves(chosen, said, growth)
     )
 
 
@@ -362,7 +362,7 @@ def with_other_numbers(
     ]
 
 
-def curves(
+def paper_curves(
     chosen: list[Any], said: Sequence[str], growth: float | None
 ) -> Answer:
     """The paper's curves."""

@@ -88,7 +88,7 @@ def step_causes(run: RecordedRun, predicted: Prediction) -> StepCauses:
     )
     profile = run.profiles.get(rank.rank)
     waits: Mapping[str, float] = profile.wait_s if profile else {}
-    idle = fmean(bubbles(run, rank))
+    idle = fmean(rank_bubbles(run, rank))
     seconds = {
         name: fmean(busy_by_cause(s, rank.device)[name] for s in rank.steps)
         for name in ("forward", "backward", "pp_comm", "optimizer", "other")
@@ -218,7 +218,7 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     }
 
 
-def bubbles(run: RecordedRun, rank: RankRecord) -> list[float]:
+def rank_bubbles(run: RecordedRun, rank: RankRecord) -> list[float]:
     """Idle seconds of a rank in virtual time, in each recorded step."""
     idle = []
     places = sorted({record.replica for record in run.ranks})

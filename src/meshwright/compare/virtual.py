@@ -204,7 +204,7 @@ def _bubble(
         schedule.placement(p, v),
         lambda kind, stage, _: kinds.get((kind, stage), 0.0),
     )
-    f, i, w = pass_seconds(kinds, p)
+    f, i, w = mean_pass_seconds(kinds, p)
     useful = m * (f + i + w)
     return Bubble(
         measured=idle(typical),
@@ -242,7 +242,7 @@ def by_stage(recorded: Sequence[RecordedPipeline]) -> Kinds:
     return {key: median(values) for key, values in every.items()}
 
 
-def pass_seconds(middle: Kinds, p: int) -> tuple[float, float, float]:
+def mean_pass_seconds(middle: Kinds, p: int) -> tuple[float, float, float]:
     """Seconds of F, I and W of one microbatch on one rank, mean over ranks. A whole backward pass
     counts as I where none is split.
     """

@@ -52,10 +52,10 @@ def layer_types(m: Model) -> list[str]:
     ]
 
 
-def written(what: Any, names: FieldNames) -> Any:
+def row_values(what: Any, names: FieldNames) -> Any:
     """A value of a row: formulas worked out, keys of inner tables only where they have a value."""
     if isinstance(what, Mapping):
-        made = {key: written(value, names) for key, value in what.items()}
+        made = {key: row_values(value, names) for key, value in what.items()}
         return {k: v for k, v in made.items() if v is not None}
     return worked_out(what.strip("= "), names) if is_formula(what) else what
 
@@ -68,7 +68,7 @@ def config_of(family: str, m: Model) -> Config:
     if not worked_out(row.pop("when", "True"), names):
         raise BadInput(f"{m.name[:60]} is no {family}")
     row.pop("is", None)
-    made = {key: written(what, names) for key, what in row.items()}
+    made = {key: row_values(what, names) for key, what in row.items()}
     return {k: v for k, v in made.items() if v is not OMITTED}
 
 

@@ -8,7 +8,7 @@ from .realistic import RealPoint
 from .scenario import Scenario
 
 
-def losses(p: Run, scenario: Scenario) -> dict[str, float]:
+def utilisation_losses(p: Run, scenario: Scenario) -> dict[str, float]:
     """Cause -> its share of the run's time, the largest first."""
     parts: dict[str, float] = {}
     if isinstance(p, RealPoint):

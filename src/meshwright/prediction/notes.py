@@ -50,7 +50,7 @@ UNEVEN = "; full units and a smaller one are no slower"
 of the one with the least."""
 
 
-def notes(r: StepResult) -> tuple[str, ...]:
+def prediction_notes(r: StepResult) -> tuple[str, ...]:
     """What is to be said: of a job and its layout, of what was measured, of seconds and bytes."""
     job, layout = r.job, r.layout
     strict = (

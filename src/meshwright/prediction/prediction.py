@@ -25,7 +25,7 @@ from .classes import chip_family
 from .explanation import Explanation
 from .failures import Failures, Loss, loss_to_failures, of_family
 from .memory_term import memory_term
-from .notes import chip_unmeasured, notes
+from .notes import chip_unmeasured, prediction_notes
 from .result import StepResult
 from .term import Term
 from .terms import step_term
@@ -353,4 +353,4 @@ def predict(
     counts = count_microbatch(job, full)
     cost = time_model(counts, clock_of(job, shared=True))
     p = Prediction(job, full).with_results(counts=counts, cost=cost)
-    return p.with_results(notes=notes(p))
+    return p.with_results(notes=prediction_notes(p))

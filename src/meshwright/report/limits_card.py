@@ -8,7 +8,7 @@ from ..limits.answer import Limit, Limits, bill
 from ..limits.calendar import GROWTH, LARGEST_YEAR, year_of
 from ..limits.crossing import Run
 from ..limits.curve import Point, curve
-from ..limits.ends import losses
+from ..limits.ends import utilisation_losses
 from ..limits.happened import near
 from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
@@ -141,7 +141,7 @@ def _due(runs: Mapping[str, float | None], growth: float) -> Iterator[CardRow]:
 
 def _main_losses(p: Point | RealPoint, scenario: Scenario) -> str:
     """The two causes that take most of the time beside arithmetic."""
-    first = list(losses(p, scenario).items())[:2]
+    first = list(utilisation_losses(p, scenario).items())[:2]
     words = ", ".join(
         f"{percent(share, 0)} to {SPOKEN.get(name, BRIEFLY.get(name, name))}"
         for name, share in first

@@ -45,7 +45,7 @@ class Step(NamedTuple):
     results: Sequence[torch.Tensor]
 
 
-def choices(step: Step) -> int:
+def choice_count(step: Step) -> int:
     """Among how many the numbers of a result choose; 0 of other numbers."""
     if step.name in SAME_CHOICES and step.of:
         return step.of[0].among

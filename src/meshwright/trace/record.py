@@ -19,7 +19,7 @@ from torch.utils.flop_counter import flop_registry
 
 from ..errors import BadInput
 from .choices import Choices
-from .even import Step, choices, even
+from .even import Step, choice_count, even
 from .source import Record, StorageSource
 
 MOST = 400_000
@@ -239,7 +239,7 @@ class TraceRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             )
         )
         step = Step(name, args, of, tensors=tensors, results=results)
-        mean, among = even(step), choices(step)
+        mean, among = even(step), choice_count(step)
         for t in results:
             source = self.source(t)
             source.mean = mean

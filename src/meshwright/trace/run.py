@@ -33,7 +33,7 @@ def record(
     recorder = TraceRecorder(dict(module.named_parameters()))
     names: dict[int, str] = {}
     for parent in module.modules():
-        inside = "" if runs(parent) else f"{names.get(id(parent), '')}/"
+        inside = "" if has_forward(parent) else f"{names.get(id(parent), '')}/"
         for name, child in parent.named_children():
             names.setdefault(id(child), f"{inside}{name}".lstrip("/"))
     with _bounded(recorder, layers), listening(recorder, names):
@@ -41,7 +41,7 @@ def record(
     return recorder
 
 
-def runs(module: nn.Module) -> bool:
+def has_forward(module: nn.Module) -> bool:
     """Whether its class can be called; lists of modules cannot."""
     return type(module).forward is not nn.Module.forward
 
@@ -141,7 +141,7 @@ def _called(
     layer: nn.Module, path: str = ""
 ) -> Iterator[tuple[str, nn.Module]]:
     """A layer, or what runs of one that is itself a list of modules, by its place there."""
-    if runs(layer):
+    if has_forward(layer):
         yield path, layer
         return
     for name, child in layer.named_children():

@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def order(job: Job, settings: Settings) -> dict[str, Any]:
+def batch_order(job: Job, settings: Settings) -> dict[str, Any]:
     """What a step trains on, by `ORDER`."""
     return {
         "data": contents(job, settings),
@@ -153,7 +153,7 @@ def begin(
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "versions": versions(),
-        "order": order(job, settings),
+        "order": batch_order(job, settings),
         **hashes_of(settings),
         **tomllib.loads(text),
     }
@@ -187,7 +187,7 @@ def demand_same(
     before = next(iter(attempts(folder)[-1:]), None)
     if before is None:
         return None
-    now, was = order(job, settings), before["order"]
+    now, was = batch_order(job, settings), before["order"]
     moved = [name for name in ORDER if name in was and was[name] != now[name]]
     if forbidden := [name for name in moved if name not in allowed]:
         said = "; ".join(

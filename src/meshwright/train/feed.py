@@ -57,7 +57,7 @@ def token_files(job: Job, settings: Settings) -> File | Blend:
 
 def own(job: Job, s: Settings, field: str) -> Source:
     """A data set of the user's."""
-    made: Source = registry.part(field, getattr(s, field))(
+    made: Source = registry.imported_part(field, getattr(s, field))(
         vocab=job.model.vocab, seq=job.T, seed=s.seed
     )
     return made

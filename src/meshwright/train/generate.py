@@ -49,7 +49,7 @@ def generate(
         )
     start = [int(i) for i in encode.encode([prompt])[0]] or [0]
     ids = list(
-        drawn(
+        sampled_tokens(
             loaded(Reader(path), model, made_of(index, own_model)),
             start=start,
             count=count,
@@ -111,7 +111,7 @@ def loaded(
 
 
 @torch.no_grad()
-def drawn(
+def sampled_tokens(
     model: Decoder,
     start: list[int],
     count: int,

@@ -160,7 +160,7 @@ class RunLog:
         if settings.tensorboard:
             self.boards.append(EventFile(folder, self.first))
         if settings.logger:
-            logger = registry.part("logger", settings.logger)
+            logger = registry.imported_part("logger", settings.logger)
             self.boards.append(logger(folder=folder, first=self.first))
 
     def write(

@@ -366,7 +366,9 @@ class Trainer:
 def decoder(s: Settings) -> type[Decoder]:
     """The class of the stages."""
     own: type[Decoder] = (
-        registry.part("own_model", s.own_model) if s.own_model else Decoder
+        registry.imported_part("own_model", s.own_model)
+        if s.own_model
+        else Decoder
     )
     return own
 

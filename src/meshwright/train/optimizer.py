@@ -55,7 +55,7 @@ def optimizer(
                 "params"
             ].append(p)
     if s.own_optimizer:
-        own: torch.optim.Optimizer = registry.part(
+        own: torch.optim.Optimizer = registry.imported_part(
             "own_optimizer", s.own_optimizer
         )(params=list(groups.values()), lr=s.lr)
         demand_kept(own)

@@ -248,11 +248,11 @@ def data_parallel(
     if edp is not None:
         for experts in stage.experts:
             over(experts, edp)
-    for part in (*stage.blocks, *ends(stage), stage):
+    for part in (*stage.blocks, *end_modules(stage), stage):
         over(part, m.replicas)
 
 
-def ends(stage: Decoder) -> list[list[nn.Module]]:
+def end_modules(stage: Decoder) -> list[list[nn.Module]]:
     """What a stage holds outside its layers, in groups that are gathered and reduced together:
     embedding and learned positions; last norm and head. One matrix that is both stays with the
     stage itself.

@@ -41,7 +41,7 @@ def is_own(name: str | None) -> bool:
     )
 
 
-def part(field: str, name: str) -> Any:
+def imported_part(field: str, name: str) -> Any:
     """What a field of [train] names; BadInput if it cannot be had."""
     try:
         if name in declared().names:
@@ -78,4 +78,4 @@ def demand(settings: Settings) -> None:
     for field in (*CODE, *PATHS):
         name = getattr(settings, field)
         if name and (field in CODE or is_own(name)):
-            part(field, name)
+            imported_part(field, name)

@@ -86,7 +86,7 @@ def _prepare(
     if settings.eval_every:
         of_evaluation(job, settings)
     # hashes large files before ranks wait for it
-    attempt.order(job, settings)
+    attempt.batch_order(job, settings)
     told = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )

@@ -168,7 +168,7 @@ class LocalWeight(torch.autograd.Function):
         return whole(grad.contiguous(), spec, requires_grad=False), None
 
 
-def column(linear: Any, ranks: TensorRanks) -> None:
+def column_parallel(linear: Any, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
     _cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
     parts = linear.parts
@@ -179,7 +179,7 @@ def column(linear: Any, ranks: TensorRanks) -> None:
     replace_forward(linear, forward)
 
 
-def row(linear: Any, ranks: TensorRanks) -> None:
+def row_parallel(linear: Any, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
     _cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
     parts = linear.parts
@@ -242,8 +242,8 @@ def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
     ranks = TensorRanks(tp, sequence)
     attention: Attention = block.attention
     for linear in (attention.wq, attention.wk, attention.wv):
-        column(linear, ranks)
-    row(attention.wo, ranks)
+        column_parallel(linear, ranks)
+    row_parallel(attention.wo, ranks)
     whole_input(attention, ranks)
     for of_heads in (attention.q_norm, attention.k_norm):
         if of_heads is not None:
@@ -260,10 +260,10 @@ def layer(block: Block, tp: DeviceMesh, sequence: bool) -> None:
 
 def dense(ffn: Any, ranks: TensorRanks) -> None:
     """A feed-forward."""
-    column(ffn.up, ranks)
+    column_parallel(ffn.up, ranks)
     if ffn.gate is not None:
-        column(ffn.gate, ranks)
-    row(ffn.down, ranks)
+        column_parallel(ffn.gate, ranks)
+    row_parallel(ffn.down, ranks)
     whole_input(ffn, ranks)
 
 

@@ -47,7 +47,7 @@ class Call(NamedTuple):
 
 
 @cache
-def measured() -> tuple[Call, ...]:
+def measured_calls() -> tuple[Call, ...]:
     """Every call of the tables."""
     text = shipped.shipped_text("published/square_products.csv")
     rows = csv.DictReader(lines_without_remarks(text))
@@ -94,9 +94,9 @@ class Fit(NamedTuple):
         return sum(term * side**power for term, power in each)
 
 
-def fit(*powers: int) -> Fit:
+def least_squares(*powers: int) -> Fit:
     """The polynomial of these powers with the least squares of relative errors."""
-    _, side, seconds = map(np.array, zip(*measured(), strict=True))
+    _, side, seconds = map(np.array, zip(*measured_calls(), strict=True))
     columns = np.stack([side**p / seconds for p in powers], axis=1)
     terms = np.linalg.lstsq(columns, np.ones(len(side)), rcond=None)[0]
     error = float(np.sqrt(np.mean((columns @ terms - 1) ** 2)))
@@ -108,14 +108,14 @@ def floor_us() -> float:
     peak = chip("a100-80").peak("bf16")
     return 1e6 * median(
         c.seconds
-        for c in measured()
+        for c in measured_calls()
         if 2 * c.side**3 / peak < SMALL * c.seconds
     )
 
 
 def error_of(law: Callable[[float], float]) -> tuple[float, float]:
     """Median and largest relative error of a law over the tables."""
-    errors = [abs(law(c.side) / c.seconds - 1) for c in measured()]
+    errors = [abs(law(c.side) / c.seconds - 1) for c in measured_calls()]
     return median(errors), max(errors)
 
 
@@ -133,7 +133,11 @@ def checks() -> Iterator[Check]:
         note="public tables of such products, since the paper's is not; the default set's law:"
         f" {1e6 * by_shape(64.0):.1f} at side 64, {1e6 * by_shape(256.0):.1f} at 256",
     )
-    without, linear, squared = fit(0, 3), fit(0, 1, 3), fit(0, 2, 3)
+    without, linear, squared = (
+        least_squares(0, 3),
+        least_squares(0, 1, 3),
+        least_squares(0, 2, 3),
+    )
     errors = "; ".join(
         f"{name} {middle:.0%} (median), {worst:.0%} (most)"
         for name, law in LAWS.items()
@@ -168,7 +172,7 @@ def table() -> PaperTable:
                     for name, law in LAWS.items()
                 },
             }
-            for c in measured()
+            for c in measured_calls()
         ),
     )
 
@@ -178,13 +182,13 @@ def draw() -> Any:
     from ...report.figures_epoch import products_plot
     from ...report.lines import verdict
 
-    _, side, seconds = map(np.array, zip(*measured(), strict=True))
+    _, side, seconds = map(np.array, zip(*measured_calls(), strict=True))
     between = np.geomspace(side.min(), side.max(), 97)
     laws = {
         f"time, {name}": (between, [1e6 * law(float(n)) for n in between])
         for name, law in LAWS.items()
     }
-    fitted = between, 1e6 * fit(0, 1, 3).seconds(between)
+    fitted = between, 1e6 * least_squares(0, 1, 3).seconds(between)
     figure = products_plot(
         side,
         1e6 * seconds,
@@ -196,8 +200,8 @@ def draw() -> Any:
         figure,
         f"floor {floor_us():.1f} us (paper about {FLOOR_US}); between it and arithmetic a regime"
         " that is {}linear\n"
-        f"in these tables: a term n² misses them by {fit(0, 2, 3).error:.0%}, a term n by"
-        f" {fit(0, 1, 3).error:.0%}, neither by {fit(0, 3).error:.0%}",
+        f"in these tables: a term n² misses them by {least_squares(0, 2, 3).error:.0%}, a term n by"
+        f" {least_squares(0, 1, 3).error:.0%}, neither by {least_squares(0, 3).error:.0%}",
         all(c.status != "mismatch" for c in checks()),
     )
     return figure

@@ -125,7 +125,7 @@ def runs(
     return {value: run for value, run in every.items() if run}
 
 
-def rates(
+def throughputs(
     number: str, batch: int = 0, message: str = "scattered"
 ) -> dict[Value, float]:
     """value of what varies -> TFLOP/s a GPU."""

@@ -14,7 +14,7 @@ from ..report import Check, PaperFigure, PaperTable
 from . import analysis, tables, traffic, zero3
 from . import formulas as f
 from . import takeaways as t
-from .figures import MegatronFigure, paper_figures, rates, runs
+from .figures import MegatronFigure, paper_figures, runs, throughputs
 
 Curves = Mapping[str, Sequence[tuple[Any, float]]]
 
@@ -34,8 +34,10 @@ def by_value(number: str) -> Curves:
     """Throughput over what varies, a line for each batch."""
     of = paper_figures()[number]
     if not of.batches:
-        return {of.model["name"]: [*rates(number).items()]}
-    return {f"batch {b}": [*rates(number, b).items()] for b in of.batches}
+        return {of.model["name"]: [*throughputs(number).items()]}
+    return {
+        f"batch {b}": [*throughputs(number, b).items()] for b in of.batches
+    }
 
 
 def estimates() -> Curves:
@@ -54,7 +56,7 @@ def schedules() -> Curves:
     of = paper_figures()["12"]
     return {
         f"interleaved, {v} chunks" if v > 1 else "1F1B": [
-            (batch, rates("12", batch)[v]) for batch in of.batches
+            (batch, throughputs("12", batch)[v]) for batch in of.batches
         ]
         for v in of.values
     }
@@ -80,7 +82,7 @@ def scatter_gather() -> Curves:
     of = paper_figures()["18"]
     return {
         f"stage messages {how}": [
-            (b, rates("18", b, how)[of.values[-1]]) for b in of.batches
+            (b, throughputs("18", b, how)[of.values[-1]]) for b in of.batches
         ]
         for how in ("scattered", "whole")
     }
@@ -270,7 +272,7 @@ LINES: dict[str, tuple[Callable[[], Any], ...]] = {
     "10": (
         partial(table_2, "predicted"),
         partial(table_2, "printed"),
-        zero3.sentence,
+        zero3.lead_sentence,
     ),
     "12": (schedules,),
     "17": (recomputation,),

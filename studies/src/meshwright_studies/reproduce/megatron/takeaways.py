@@ -19,9 +19,9 @@ from . import formulas as f
 from .figures import (
     Value,
     paper_figures,
-    rates,
     runs,
     tflops,
+    throughputs,
     with_framework,
 )
 from .tables import selene, shaped
@@ -37,7 +37,7 @@ WITHIN = 0.25
 
 def interleaving_gain(batch: int) -> float:
     """Figure 12: throughput of the interleaved schedule over that of 1F1B, less one."""
-    plain, chunked = rates("12", batch).values()
+    plain, chunked = throughputs("12", batch).values()
     return chunked / plain - 1
 
 
@@ -45,7 +45,7 @@ def scattered(batch: int) -> float:
     """Figure 18: throughput of the interleaved schedule with scatter/gather over that without."""
     chunks = paper_figures()["18"].values[-1]
     with_it, without = (
-        rates("18", batch, message)[chunks]
+        throughputs("18", batch, message)[chunks]
         for message in ("scattered", "whole")
     )
     return with_it / without
@@ -124,7 +124,7 @@ def takeaway_checks() -> Iterator[Check]:
     yield from best_values()
     yield from by_depth()
     yield from schedules()
-    yield from recomputation()
+    yield from recomputation_checks()
     for name, (printed, ours) in fused_gains().items():
         yield check(
             f"fused operators/{name}",
@@ -147,7 +147,11 @@ def best_values() -> Iterator[Check]:
             continue
         for batch in of.batches:
             id = f"fig-{number}/{of.model['name']}, batch {batch}"
-            rate = estimates(batch) if number == "8" else rates(number, batch)
+            rate = (
+                estimates(batch)
+                if number == "8"
+                else throughputs(number, batch)
+            )
             text = rates_text(LETTERS[of.varies], rate)
             if number == "8":
                 each = ", ".join(f"b {b}: {x:.1f}" for b, x in rate.items())
@@ -170,7 +174,7 @@ def best_values() -> Iterator[Check]:
 def by_microbatch() -> Iterator[Check]:
     """Figure 7 and section 3.4: throughput rises with the microbatch, by up to so much."""
     of = paper_figures()["7"]
-    rate = rates("7")
+    rate = throughputs("7")
     each = ", ".join(f"{x:.0f}" for x in rate.values())
     sizes = ", ".join(map(str, rate))
     yield holds(
@@ -197,7 +201,7 @@ def by_microbatch() -> Iterator[Check]:
 def by_depth() -> Iterator[Check]:
     """Figure 11: throughput falls with the stages, less at the larger batch."""
     few, many = (
-        [*rates("11", batch).values()]
+        [*throughputs("11", batch).values()]
         for batch in paper_figures()["11"].batches
     )
     falls = all(x == sorted(x, reverse=True) for x in (few, many))
@@ -241,12 +245,12 @@ def schedules() -> Iterator[Check]:
         note=", ".join(f"batch {b}: {x:+.1%}" for b, x in gains.items())
         + f"; {chunks} chunks a device, as in the authors' script",
     )
-    plain, chunked = rates("12", last, "whole").values()
+    plain, chunked = throughputs("12", last, "whole").values()
     # a batch of an interleaved schedule is a multiple of the stages
     ahead = next(
         batch
         for batch in range(last, BEYOND, of.fixed["pp"])
-        if fastest_value(rates("12", batch, "whole")) == 1
+        if fastest_value(throughputs("12", batch, "whole")) == 1
     )
     yield holds(
         "fig-12/175B, 1F1B ahead at a large batch without scatter and gather",
@@ -261,7 +265,7 @@ BEYOND = 1536
 """The largest batch of this model in the paper (table 2)."""
 
 
-def recomputation() -> Iterator[Check]:
+def recomputation_checks() -> Iterator[Check]:
     """Figure 17: what recomputation costs at a small batch, and that a large one needs it."""
     of = paper_figures()["17"]
     small, large = (runs("17", of.batches[i]) for i in (0, -1))

@@ -46,7 +46,7 @@ LEAD_WITHIN = 0.25
 """Of a lead: as of the other gains that the paper prints."""
 
 
-def sentence() -> str:
+def lead_sentence() -> str:
     """Figure 10 in words: in how many pairs, by how much, and how far the throughputs are off."""
     pairs = tables.table_2_pairs()
     ahead, _ = pairs_ahead()
