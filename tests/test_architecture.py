@@ -24,6 +24,7 @@ from rooms import PAGE, ROOMS, table  # noqa: E402
 
 SOURCE = Path(meshwright.__file__).parent
 TESTS = Path(__file__).parent
+STUDIES = TESTS.parent / "studies" / "src"
 LEVEL = {room: i for i, room in enumerate(["_version", *ROOMS, "__main__"])}
 
 
@@ -233,6 +234,25 @@ def test_public_names_exist_and_are_sorted() -> None:
         assert getattr(meshwright, name) is not None
     with pytest.raises(AttributeError):
         meshwright.nothing  # noqa: B018
+
+
+def files_of_names(*roots: Path) -> dict[str, list[str]]:
+    """Public functions and classes at the top of files -> the files that have one of that name."""
+    files: dict[str, list[str]] = {}
+    for file in sorted(f for root in roots for f in root.rglob("*.py")):
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        body = ast.parse(file.read_text("utf-8")).body
+        for name in {n.name for n in body if isinstance(n, kinds)}:
+            if not name.startswith("_"):
+                files.setdefault(name, []).append(file.name)
+    return files
+
+
+def test_no_public_name_stands_in_three_files() -> None:
+    """Whoever meets a name knows whose it is, or has two files to look into."""
+    files = files_of_names(SOURCE, STUDIES)
+    assert len(files) > 2000
+    assert {n: f for n, f in files.items() if len(f) > 2} == {}
 
 
 DOTTED = re.compile(r"`(\w+(?:[./]\w+)+)[^`\n]*`")

@@ -81,7 +81,7 @@ def paper_seconds(row: MeasuredCollective, share: float = SHARE) -> float:
     )
 
 
-def ratio(row: MeasuredCollective, share: float = SHARE) -> float:
+def time_ratio(row: MeasuredCollective, share: float = SHARE) -> float:
     """Seconds by the formulas over those measured."""
     return paper_seconds(row, share) / row.seconds
 
@@ -100,12 +100,12 @@ def _check(name: str, rows: list[MeasuredCollective]) -> Check:
     id = f"fig-A1/{name}/B_per_s of large messages"
     measured = median(r.bytes / r.seconds for r in rows)
     ours = median(r.bytes / paper_seconds(r) for r in rows)
-    ratios = [ratio(r) for r in rows]
+    ratios = [time_ratio(r) for r in rows]
     if abs(median(ratios) - 1) <= CLOSE:
         note = "medians; time within 10 %"
         return Check(id, measured, computed=ours, status="match", note=note)
     reached = SHARE * median(ratios)
-    rest = max(abs(ratio(r, reached) - 1) for r in rows)
+    rest = max(abs(time_ratio(r, reached) - 1) for r in rows)
     note = (
         f"the paper takes {SHARE:.0%} of a link, these reach {reached:.0%}; with that share all"
         f" times are within {rest:.0%}"
@@ -127,7 +127,7 @@ def nccl_table(rows: tuple[MeasuredCollective, ...]) -> PaperTable:
                 "bytes": int(r.bytes),
                 "measured s": r.seconds,
                 "predicted s": paper_seconds(r),
-                "predicted / measured": ratio(r),
+                "predicted / measured": time_ratio(r),
             }
             for r in rows
         ),
@@ -136,7 +136,7 @@ def nccl_table(rows: tuple[MeasuredCollective, ...]) -> PaperTable:
 
 def errors_text(rows: tuple[MeasuredCollective, ...]) -> str:
     """Median error over all sizes, in a sentence."""
-    off = [abs(ratio(r) - 1) for r in rows]
+    off = [abs(time_ratio(r) - 1) for r in rows]
     errors = [e for e, r in zip(off, rows, strict=True) if large(r)]
     return (
         f"figure A1: median error of collective times {median(off):.1%} over {len(off)}"

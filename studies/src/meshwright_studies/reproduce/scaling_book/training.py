@@ -203,7 +203,7 @@ def reduced_pod() -> Num:
     return th.intensity(3.8e18, 5e13)
 
 
-def quotient(a: float, b: float) -> Num:
+def ratio(a: float, b: float) -> Num:
     """Of two printed numbers."""
     return a / b
 
