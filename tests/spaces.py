@@ -180,11 +180,12 @@ def random_dims(rng: random.Random) -> list[Dim]:
     return [near, middle, far] if rng.random() < 0.3 else [near, far]
 
 
-def same_by_loop(job: Job, space: Space) -> None:
-    """Search, brute force and the plain loop agree; a strict search without experts leaves none
-    out unseen."""
+def same_by_loop(job: Job, space: Space, counted: bool = True) -> None:
+    """Search, brute force and the plain loop agree; counted: a strict search says how many layouts
+    there are, too.
+    """
     expected, searched, feasible = loop(job, space, 5)
     every, quick = brute(job, space, 5), search(job, space, 5)
     assert (every.searched, every.feasible) == (searched, feasible)
     assert quick.rows == every.rows == expected
-    assert space.relaxed or quick.searched == searched
+    assert space.relaxed or not counted or quick.searched == searched

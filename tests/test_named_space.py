@@ -292,6 +292,6 @@ def test_what_no_proposal_of_the_framework_holds_is_said() -> None:
     assert less.fastest.merit_s < more.fastest.merit_s
     assert less.notes[0].startswith(
         "no layout like those of published runs fits: a plan for megatron-core"
-        " allows"
+        " keeps to"
     )
     assert not more.notes

@@ -45,7 +45,7 @@ def test_an_answer_says_what_next(tmp_path: Path, shell: Shell) -> None:
     """The commands it names run as they stand."""
     file = tmp_path / "plan.toml"
     words = "llama3-8b --on 8xh100 --batch 64seq"
-    fixed = "--tp 1 --pp 1 --cp 1 --microbatch 1"
+    fixed = "--tp 1 --pp 2 --cp 1 --microbatch 1"
     told = shell(f"predict {words} --zero 3").out
     assert (
         "next    meshwright plan llama3-8b --on 8xh100 --batch 64seq -o plan.toml"

@@ -129,12 +129,16 @@ def changed(draw, thing):
 
 def file_of(write, *thing):
     """What is written of a thing; nothing else is looked at where it holds a Python object, which
-    a file says by the name of its set.
+    a file says by the name of its set, or a name that is refused where it is looked up.
     """
     try:
         return write(*thing)
     except BadInput as error:
-        assume("holds an object" not in str(error))
+        assume(
+            not re.search(
+                "holds an object|^[a-z]+ '.*' is not known", str(error)
+            )
+        )
         raise
 
 

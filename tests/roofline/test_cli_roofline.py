@@ -16,7 +16,7 @@ def test_tables(shell):
     out = shell(f"{LINE} --all").out
     for word in ("FSDP", "best sum", "best max", "X_opt", "ring"):
         assert word in out
-    assert "rounded to 512 sequences" in out
+    assert "rounded to 488 sequences" in out
 
 
 BOOK = (
