@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Cluster, Dim, Job, Layout, Network, plan, predict
-from meshwright.catalog import chip
+from meshwright.catalog import chip, network
 from meshwright.formats import torchrun
 from meshwright.num import product
 from meshwright.prediction.certainty import resolution
@@ -89,6 +89,24 @@ def test_full_nodes_and_a_smaller_one(chips: int, each: int) -> None:
     p = predict(Job("llama3-8b", f"{chips}xh100-sxm", chips), zero=3)
     more = "; full units and a smaller one are no slower" if each == 4 else ""
     assert f"{said}{more}" in p.notes
+
+
+@pytest.mark.parametrize(
+    ("chips", "each", "times"), [(20, 4, "2"), (12, 6, "1.3"), (13, 1, "8")]
+)
+def test_adapters_of_a_node_are_shared_as_if_all_ran(
+    chips: int, each: int, times: str
+) -> None:
+    """One of 100 Gbit/s for eight: of four chips each has an eighth of it, and may have a fourth."""
+    job = Job("llama3-8b", f"{chips}xh100-sxm", chips)
+    slow = replace(job.cluster, network=network("ethernet-100g"))
+    (note,) = (
+        note
+        for note in predict(replace(job, cluster=slow), zero=3).notes
+        if "are taken as" in note
+    )
+    assert f"as {each} of the 8" in note and "no slower" not in note
+    assert note.endswith(f"it may be up to {times} times as fast")
 
 
 def test_nothing_is_predicted_or_planned_on_it() -> None:
