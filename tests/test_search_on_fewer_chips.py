@@ -121,7 +121,10 @@ def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
         return
     (chips, near), gain = max(gains.items(), key=lambda each: each[1])
     (said,) = notes
-    assert f"a batch of {near} sequences ({100 * (near / batch - 1):+.1f} %)" in said
+    assert (
+        f"a batch of {near} sequences ({100 * (near / batch - 1):+.1f} %)"
+        in said
+    )
     assert f"would train {gain:.3g} times as many tokens a second" in said
     assert (f" on {chips} chips would" in said) == (
         chips != used.cluster.chips
