@@ -54,8 +54,8 @@ def cache_key(*values: Any) -> tuple[Any, ...]:
 
 
 def content_key(value: Any) -> Any:
-    """The same of one of them, by what arrays hold: for formulas that cost more than reading them
-    once."""
+    """What a cache knows one value by, arrays by what they hold: for formulas that cost more than
+    reading the array once."""
     return (
         value
         if isinstance(value, BY_VALUE)

@@ -4,6 +4,7 @@ Slurm cannot do.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import shutil
@@ -250,7 +251,7 @@ SERVER = {
     "gh200-96": 4,
     "gh200-144": 4,
 }
-"""GPUs of a server where they are not 8."""
+"""GPUs of a server, by hand; elsewhere those below the last dimension, 8 at most."""
 GPUS = [
     name
     for name in catalog.names("chips")
@@ -272,7 +273,8 @@ def test_the_job_of_every_gpu_asks_for_gpus(chip: str, shell: Shell) -> None:
         train=None,
     )
     script = shell(f"export {described} --to sbatch").out
-    size = SERVER.get(chip, 8)
+    *near, _ = catalog.cluster(f"64x{chip}").network.dims
+    size = SERVER.get(chip, min(math.prod(d.size or 1 for d in near), 8))
     lines = script.splitlines()
     assert (
         f"#SBATCH --gpus-per-node={size}" in lines

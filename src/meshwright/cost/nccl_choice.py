@@ -189,8 +189,8 @@ def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
 
 
 def ll128_seconds(net: Links, s: Span, tree: bool, *seen: Dim) -> Num:
-    """The same for LL128: a share of each rate, and of a channel between nodes no more than its
-    limit. One channel goes through each adapter.
+    """Seconds the tuner takes a byte for by LL128: a share of each rate, and of a channel
+    between nodes no more than its limit. One channel goes through each adapter.
     """
     share = TREE_LL128 if tree else LL128
     dims, limits = seen or net.dims, net.near.believed_ll128

@@ -42,7 +42,7 @@ class ModelShare(NamedTuple):
 
     @property
     def parts(self) -> tuple[Num, ...]:
-        """As in `ModelCost.parts`."""
+        """Numbers of layers of each kind, embeddings, heads: in the order of `ModelCost.parts`."""
         return (*self.layers, self.embedding, self.head)
 
     @property

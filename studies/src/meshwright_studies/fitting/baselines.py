@@ -86,7 +86,7 @@ def useful_s(p: Prediction) -> float:
 
 
 def occupied_s(p: Prediction) -> float:
-    """The same of all FLOPs that run, in a pipeline that fills and drains."""
+    """Seconds of all FLOPs that run, at the peak of all chips, and of fill and drain."""
     layout = p.layout
     m = p.job.batch / (layout.dp * layout.microbatch)
     idle = (layout.pp - 1) / (m * layout.interleave)

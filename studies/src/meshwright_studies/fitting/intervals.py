@@ -222,7 +222,9 @@ def nested(of: Sequence[Seen]) -> UnseenIntervals:
 def one_for_all(
     of: Sequence[Seen], at: tuple[float, float] = POOLED
 ) -> UnseenIntervals:
-    """The same with one pooled interval, for comparison. at: the weight below each of its ends."""
+    """One interval for the runs of all laboratories, from those of the others each time, to compare
+    with `nested`. at: the weight below each of its ends.
+    """
 
     def between(rest: Sequence[Seen]) -> Ends:
         return middle_nine_tenths(log_errors(rest), source_weights(rest), at)
