@@ -457,6 +457,33 @@ def test_releases_to_2_11_count_shorter_steps() -> None:
     assert waits.ll128 == pytest.approx(14e-6 + 28 * 1.9e-6 + 3 * 4e-6)
 
 
+def test_a_step_of_ll128_takes_the_host_at_least() -> None:
+    slow = links(replace(NEAR, believed_step=5e-6))
+    waits = nccl_choice._ring_waits(slow, over(slow, (8.0, 4.0)).span, 1.0)
+    assert waits.ll128 == pytest.approx(14e-6 + 28 * 5e-6 + 3 * 4e-6)
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_two_gpus_of_a_card_share_what_the_tuner_takes_ll128_for(
+    tree: bool,
+) -> None:
+    one = links()
+    two = links(dims=(DIMS[0], replace(DIMS[1], shared_by=2)))
+    each, half = (
+        nccl_choice.ll128_seconds(net, over(net, (1.0, 4.0)).span, tree)
+        for net in (one, two)
+    )
+    assert half == pytest.approx(2 * each)
+
+
+def test_a_tree_of_lone_ranks_has_a_part_of_their_cards() -> None:
+    """By Simple, up and down."""
+    net = links()
+    *_, simple = nccl.trees(net, over(net, (1.0, 4.0)).span)
+    rate = FAR.climb_rate * FAR.alone * RATE_FAR
+    assert simple[1] == pytest.approx(2 / rate)
+
+
 def with_far(near: Transport = NEAR, **fields: float) -> Fabric:
     far = replace(FAR, **fields)
     return replace(links(), transports=(near, far))
