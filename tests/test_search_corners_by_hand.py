@@ -174,6 +174,14 @@ def test_rules_that_leave_nothing() -> None:
     assert rejected(12, 12, three) == {"heads over tp": 1}
 
 
+def test_a_pipeline_deeper_than_the_layers_is_no_degree() -> None:
+    """Three layers on four stages; not that such a plan would need too much memory."""
+    small = Model("small", 3, 1024, 8, 4096, 1024, 512)
+    found = plan(Job(small, "4xh100-sxm", 8), Space(pp=4))
+    assert found.best is None
+    assert found.notes[0].startswith("no combination of degrees is legal")
+
+
 def of_experts(by: str, chips: int, node: int, batch: int) -> Job:
     """Two layers with four experts, on chips in nodes."""
     dims = Dim("near", 9e11, 1e-6, node), Dim("far", 5e10, 5e-6)

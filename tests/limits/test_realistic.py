@@ -14,6 +14,7 @@ from meshwright.limits.realistic import (
     ladder,
     real_curve,
     run_of,
+    run_on,
     smallest_real_cluster,
     transformer,
 )
@@ -60,6 +61,15 @@ def test_real_points_add_up(everything: RealCurve) -> None:
         assert p.duration_s == pytest.approx(took)
         useful = p.prediction.mfu * p.loss.goodput
         assert p.utilisation == pytest.approx(useful, rel=1e-6)
+
+
+def test_a_late_run_says_what_it_waits_for_most(everything: RealCurve) -> None:
+    """Beside its arithmetic."""
+    p = everything.points[0]
+    late = replace(H100, duration_s=p.duration_s / 2)
+    said = run_on(late, Realism(), WIDTHS[0], p.chips)
+    waits = {c: s for c, s in p.prediction.time_s.items() if c != "compute"}
+    assert str(said).startswith(f"{max(waits, key=waits.__getitem__)} takes ")
 
 
 def test_the_end_where_chips_fail_is_found_between_two_widths() -> None:

@@ -4,6 +4,7 @@ to cost a round number.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,7 @@ def on_cpu(
     microbatches: int,
     model: Model = NORMED,
     copy: float = 0.0,
+    engine: Sequence[float] = (0.0,) * 4,
 ) -> Prediction:
     """A step there."""
     messages = {
@@ -67,7 +69,7 @@ def on_cpu(
         "bf16/optimizer": always(STEP, "elements"),
         "bf16/copy": always(copy, "elements"),
     }
-    nothing = Overhead((1.0, 64.0), *((0.0, 0.0),) * 4)
+    own = Overhead((1.0, 64.0), *((each,) * 2 for each in engine))
     features = (
         "plain",
         "zero0",
@@ -81,17 +83,17 @@ def on_cpu(
         replace(CHIP, kernels=kernels),
         Network("by hand", (Dim("switch", 1e9, 0.0, collectives=tables),)),
         int(layout.chips),
-        engine=dict.fromkeys(features, nothing),
+        engine=dict.fromkeys(features, own),
     )
     # which trains no model without a vocabulary
-    engine = replace(framework("meshwright"), rules=())
+    trainer = replace(framework("meshwright"), rules=())
     job = Job(
         model,
         cluster,
         microbatches * int(layout.dp),
         layout,
         assumptions="pytorch",
-        framework=engine,
+        framework=trainer,
     )
     return predict(job)
 
@@ -191,3 +193,24 @@ def test_one_device_computes_each_part_of_the_model_once() -> None:
         took = found.time_s["compute"] + found.time_s["memory"]
         assert found.cpu_time_s is not None
         assert found.cpu_time_s["compute"] == pytest.approx(took, rel=1e-12)
+
+
+def test_every_rank_pays_for_the_engine() -> None:
+    """Four replicas pay for the plain step and for their group: 1 s a step, 2 a microbatch, 4 a
+    layer, 8 a layer and microbatch; of three microbatches and two layers."""
+    found = cpu_seconds(Layout(dp=REPLICAS), 3, engine=(1.0, 2.0, 4.0, 8.0))
+    one = 1 + 3 * 2 + LAYERS * 4 + 3 * LAYERS * 8
+    assert found["engine"] == REPLICAS * 2 * one
+
+
+def test_tables_that_a_set_does_not_read_are_said_to_be_unread() -> None:
+    unread = "measured on this machine are not read by assumptions realistic"
+    read = on_cpu(Layout(dp=1), 1)
+    other = predict(replace(read.job, assumptions="realistic"))
+    bare = predict(Job("gpt2", "1xh100-sxm", 1, Layout(dp=1)))
+    notes = [[*p.notes] for p in (other, read, bare)]
+    assert [any(unread in n for n in each) for each in notes] == [
+        True,
+        False,
+        False,
+    ]

@@ -337,6 +337,20 @@ def test_numbers_worked_out_by_hand() -> None:
     assert bound(job) == pytest.approx(at_loss, rel=2e-3)
 
 
+def test_a_pipeline_of_as_many_microbatches_holds_gradients_beside_them() -> (
+    None
+):
+    """Weights, two moments and gradients in fp32 of a quarter of llama3-8b's layers and the
+    embedding, of sequences so short that what waits is nothing beside them."""
+    on = catalog.cluster("4xh100-sxm")
+    layout = placed(cut("pp4"), on.sizes)
+    D, F, V = 4096, 14336, 128256
+    owned = 8 * (2 * D * D + 2 * D * 1024 + 3 * D * F) + V * D
+    job = carried_out(Job("llama3-8b", on, 4, layout, seq=64))
+    assert bound(job) > 16 * owned
+    assert bound(job) <= walked(job)
+
+
 def test_the_only_microbatch_lets_go_its_head_first() -> None:
     """ZeRO 2 over 8, experts over 4, one microbatch: the fullest moment is in the last layer's
     backward pass, when the gradients of its experts are reduced. The weights of the head, of the

@@ -76,6 +76,27 @@ def test_experts_are_shared_out_among_their_own_replicas() -> None:
     assert sum(n for (_, axis, _), n in sent.items() if axis != "edp") == 34
 
 
+@pytest.mark.parametrize(
+    ("zero", "gathers", "scatters"),
+    [(0, 0, 0), (1, 1, 1), (2, 1, 3), (3, 6, 3)],
+)
+def test_weights_are_gathered_as_often_as_the_stage_says(
+    zero: int, gathers: int, scatters: int
+) -> None:
+    """Of three microbatches: not at all, once, once, and for each pass forward and back; twelve
+    layers, and the one matrix that is embedding and head."""
+    job = Job(
+        "gpt2-small",
+        "4xh100-sxm",
+        12,
+        cut(f"dp4 zero{zero}"),
+        framework="meshwright",
+    )
+    sent = of_replicas(Units(carried_out(job), 0), 0, 3)
+    for kind, times in (("all_gather", gathers), ("reduce_scatter", scatters)):
+        assert sum(n for (k, *_), n in sent.items() if k == kind) == 13 * times
+
+
 def test_messages_of_a_step_counted_on_paper() -> None:
     """Five microbatches of GPT-2 small, tp 2 with sequence parallelism: in each of 12 layers two
     inputs are gathered forward and two gradients of outputs backward, and as many are scattered;

@@ -17,7 +17,6 @@ from meshwright.roofline.mesh import bandwidth, mesh, ring
 from meshwright.roofline.queries import EXACT, roofline
 from meshwright.roofline.splits import (
     best,
-    largest_tensor,
     least_batch,
     splits,
 )
@@ -60,6 +59,16 @@ def test_best_split_beats_all_others(name, batch, edition):
     first = least_batch(found, edition)
     assert first or not thresholds
     assert all(first[1] <= b * (1 + 1e-9) for b in thresholds)
+
+
+def test_links_of_a_byte_a_second_have_no_least_batch():
+    on = cluster("64xbook-tpu-v5p")
+    dims = tuple(replace(dim, bandwidth=1.0) for dim in on.network.dims)
+    slow = mesh(
+        replace(on, network=replace(on.network, dims=dims)), "bf16", EXACT
+    )
+    every = list(splits(Asked(LayerSetting(LLAMA), slow, 1e5)))
+    assert least_batch(every, "max") is None
 
 
 def test_shards_are_whole():
@@ -106,8 +115,7 @@ def test_the_backward_pass_is_twice_the_forward_and_factors_are_said():
     ],
 )
 def test_largest_tensor_degree(shown, on, degree):
-    found = largest_tensor(list(splits(asked(shown, on, 1e6))))
-    assert (found.y if found else 1) == degree
+    assert roofline(shown, on, 1e6).largest_tensor == degree
 
 
 @pytest.mark.parametrize(
