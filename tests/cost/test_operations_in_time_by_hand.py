@@ -205,6 +205,8 @@ def test_passes_without_shapes() -> None:
     assert shapes.kernel_seconds(add, loose) == pytest.approx((2.0, 0.6))
     norm = add._replace(kernel="norm forward")
     assert shapes.kernel_seconds(norm, loose) == pytest.approx((2.0, 2.4))
+    layer = add._replace(kernel="layernorm forward")
+    assert shapes.kernel_seconds(layer, loose) == pytest.approx((2.0, 0.6))
     step = add._replace(kernel="optimizer")
     assert shapes.kernel_seconds(step, loose) == pytest.approx((2.0, 0.3))
     scan = Pass(9e5, 0.0, 1600.0)

@@ -348,7 +348,8 @@ def sayable(job: Job, name: str) -> Job:
             l = replace(l, **{f.name: f.default})
     if name == "axolotl":  # experts inside one node, packed sequences by one
         l = replace(l, ep=1, microbatch=1 if l.cp > 1 else l.microbatch)
-        told = replace(told, dispatcher=None)
+        norm = None if told.compiled else "torch"  # of transformers' models
+        told = replace(told, dispatcher=None, norm=norm)
     if name == "maxtext" and l.recompute == "none":
         l = replace(l, recompute="full")
     for g in fields(Software):

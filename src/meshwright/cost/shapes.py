@@ -210,7 +210,7 @@ def _passes(work: Pass, r: ShapeRates) -> float:
         return 1.0 / r.of.loss
     wide = (
         r.how.wide_norm
-        if "norm" in work.kernel and r.how.stack.norm == "torch"
+        if work.kernel.startswith("norm ") and r.how.stack.norm == "torch"
         else 1.0
     )
     return r.how.stack.elementwise * wide

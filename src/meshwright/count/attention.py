@@ -23,6 +23,7 @@ from .parallel import (
     after,
     column_parallel,
     inner_norm,
+    kept_apart,
     pre_norm,
     row_parallel,
 )
@@ -225,6 +226,7 @@ def query_key_norm(microbatch: DeviceMicrobatch, heads: DeviceHeads) -> Op:
         sent=Messages(forward=statistics, backward=statistics),
     )
     each = 2.0 if m.qk_norm_shift else 1.0
+    op = kept_apart(microbatch, op, t * count * heads.q)
     return op._replace(
         weights=each * heads.q * (count if m.qk_norm_whole else 2.0)
     )

@@ -9,7 +9,7 @@ from . import blocks
 from .blocks import Matrix, Messages
 from .linear import linear
 from .microbatch import DeviceMicrobatch
-from .parallel import Entry, collectives, column_parallel
+from .parallel import Entry, collectives, column_parallel, kept_apart
 from .work import Op, Pass, also_sent
 
 
@@ -46,7 +46,7 @@ def latent(microbatch: DeviceMicrobatch) -> list[Op]:
             for w in (width, *widths)
             for message in collectives(microbatch.layout, t * w * act)[0]
         )
-        return blocks.norm(
+        op = blocks.norm(
             f"attention/{name} norm",
             microbatch.shard,
             width,
@@ -55,6 +55,7 @@ def latent(microbatch: DeviceMicrobatch) -> list[Op]:
             wgt=wgt,
             sent=Messages(forward=forward),
         )
+        return kept_apart(microbatch, op, microbatch.shard * width)
 
     def up(name: str, k: int, n: Num, gathers: bool = False) -> Op:
         entry = Entry(gathers=gathers)

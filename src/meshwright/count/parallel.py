@@ -163,16 +163,19 @@ def norm(
             forward=(*statistics, *forward), backward=(*backward, *statistics)
         ),
     )
+    if m.norm != "rmsnorm":
+        return op
+    return kept_apart(microbatch, op, microbatch.shard * D)
+
+
+def kept_apart(microbatch: DeviceMicrobatch, op: Op, x: Num) -> Op:
+    """An RMS norm of x elements, with what it keeps more where it is separate kernels."""
     extra = norm_extra(microbatch)
-    return (
-        op._replace(saved=op.saved + microbatch.shard * D * extra)
-        if extra
-        else op
-    )
+    return op._replace(saved=op.saved + x * extra) if extra else op
 
 
 def norm_extra(microbatch: DeviceMicrobatch) -> float:
-    """Bytes of each element that a norm of separate kernels keeps beside its input."""
+    """Bytes of each element that an RMS norm of separate kernels keeps over a fused one."""
     how = microbatch.job.how.memory
     if (
         how.resident != "held"

@@ -203,7 +203,7 @@ class Stack(Checked):
     efficiency: Annotated[float, OWN] = 1.0
     """Share of the rate of matrix products and attention that its layers reach in training."""
     norm: Annotated[Norm, OWN] = "fused"
-    """Norms are kernels of their own ("fused"), or operations of "torch"."""
+    """RMS norms are kernels of their own ("fused"), or operations of "torch"."""
     host_s: Annotated[Seconds, OWN] = 0.0
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Annotated[Seconds, OWN] = 0.0

@@ -24,8 +24,8 @@ class Holding(Checked):
     """
 
     norm_extra: Held = 0.0
-    """Of each element of a norm of separate torch kernels, kept beside its input: that in fp32, its
-    normalised value, the 16-bit cast.
+    """Of each element of an RMS norm of separate torch kernels, over a fused one's 16-bit input:
+    the input is kept in fp32 in its place, and beside it the normalised value in 16 bits.
     """
     gradient_bytes: Annotated[Mapping[Compute, Amount], HELD] = EMPTY
     """Precision of the products -> bytes of a gradient while it is accumulated; others, and numbers

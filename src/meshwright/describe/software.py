@@ -78,7 +78,9 @@ class Software(Checked):
     compiled: bool | None = None
     """torch.compile fuses passes over activations."""
     norm: Norm | None = None
-    """Norms run as one fused kernel (fused), or as separate torch kernels (torch)."""
+    """RMS norms run as one fused kernel (fused), or as separate torch kernels (torch); layer norms
+    are one kernel of torch either way.
+    """
     float8: Float8 | None = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
     dispatcher: Dispatcher | None = None

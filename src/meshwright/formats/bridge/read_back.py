@@ -34,12 +34,13 @@ def demand_same(
     program = job.framework or framework(format.frameworks[0])
     back = _read(format, job, keys)
     planned, written = _meant(job, program), _meant(back, program)
-    if (
-        job.framework is None
-    ):  # what its software does by itself was planned for nobody
-        for f in fields(Software):
-            if getattr(job.software, f.name) is None:
-                del planned[f"software.{f.name}"]
+    for f in fields(Software):
+        # what software does by itself was planned for nobody; what kernel a norm is, the code of
+        # the tool's model says
+        if getattr(job.software, f.name) is None and (
+            job.framework is None or f.name == "norm"
+        ):
+            del planned[f"software.{f.name}"]
     tells = {
         path: value for path, value in planned.items() if path in format.cells
     }
