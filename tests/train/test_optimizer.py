@@ -124,7 +124,7 @@ def test_an_optimizer_of_ones_own_goes_on(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bit by bit, under ZeRO too; NAdam keeps a product of its rates for each weight."""
-    monkeypatch.setattr(registry, "part", lambda *names: made)
+    monkeypatch.setattr(registry, "imported_part", lambda *names: made)
     settings = replace(SETTINGS, own_optimizer="mine:it", lr=0.01)
     wanted = job(LLAMA, Layout(dp=2, zero=1, microbatch=4))
 
@@ -155,7 +155,7 @@ def test_an_optimizer_of_ones_own_goes_on(
 def test_what_no_checkpoint_keeps_is_refused(
     made: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry, "part", lambda *names: made)
+    monkeypatch.setattr(registry, "imported_part", lambda *names: made)
     settings = replace(SETTINGS, own_optimizer="mine:it")
     layer = torch.nn.Linear(3, 5)
     own = optimizer([layer], settings, torch.device("cpu"))
