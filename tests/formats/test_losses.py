@@ -148,7 +148,7 @@ def test_a_cut_layout_keeps_eager_logits(tmp_path: Path) -> None:
         path.write_text(AXOLOTL + "context_parallel_size: 2\n" + more)
         job = flags.read_flags(str(path), {"on": "8xh100-sxm"})
         # what else is compiled is no matter here
-        eager = replace(job.software, compiled=False)
+        eager = replace(job.software, compiled=False, norm="torch")
         return predict(replace(job, software=eager)).memory_bytes[
             "activations"
         ]
