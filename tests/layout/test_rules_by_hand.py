@@ -350,12 +350,11 @@ def test_a_strange_rule_of_a_framework_is_named(words: list[str]) -> None:
 
 def test_lists_of_divisors_end() -> None:
     assert may_be(12) == "1, 2, 3, 4, 6, 12"
-    assert may_be(2**15) == ", ".join(str(2**i) for i in range(13)), "4096"
+    assert may_be(2**15) == ", ".join(str(2**i) for i in range(16))
     assert may_be(120) == ", ".join(
         str(d) for d in range(1, 121) if 120 % d == 0
     )
     assert may_be(180).endswith("60, ..."), "sixteen of eighteen"
-    assert may_be(8192, 8192).split(", ")[-1] == "8192"
 
 
 # What people do.

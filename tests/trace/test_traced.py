@@ -179,7 +179,7 @@ def test_a_kept_trace_is_read_without_torch(
     monkeypatch.setattr(hf, "trace_of", run)
     config = {"model_type": "odd", "hidden_size": D}
     assert read_traced(config) == MODEL
-    assert read_traced(config, "mine", 1024).seq == 1024
+    assert read_traced(config, "mine").name == "mine"
     assert read_traced({**config, "hidden_size": 8}) == MODEL
     assert len(asked) == 2
 

@@ -149,7 +149,7 @@ class Tongue:
 
 
 def tongue(
-    run: Job, format: str = "", names: frozenset[str] = frozenset()
+    run: Job, format: str, names: frozenset[str] = frozenset()
 ) -> Tongue:
     """The words of the run's file, else of the first format of its framework that can say it.
 

@@ -95,7 +95,7 @@ def next_words(
     given: Mapping[str, str],
     output: str | None,
     advice: Any,
-    format: str = "",
+    format: str,
 ) -> list[str]:
     """What to do next: apply the diff that is written, or write it; a log has its script, files of
     a format that is not edited have their keys listed, and flags are tried with the first change.

@@ -46,7 +46,7 @@ def read_job(
     model: str,
     given: Mapping[str, str],
     notes: list[str],
-    price: Sequence[str] = (),
+    price: Sequence[str],
     fill: bool = True,
 ) -> Any:
     """The job of the arguments; price: of chips, instead of the catalogue's."""

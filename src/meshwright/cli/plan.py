@@ -238,8 +238,8 @@ def again_words(
     plan: Any,
     assumptions: str,
     price: Sequence[str],
-    settings: Collection[str] = (),
-    searched: bool = False,
+    settings: Collection[str],
+    searched: bool,
 ) -> str:
     """The command that predicts the best layout of a plan again; empty where there is none.
 

@@ -169,9 +169,7 @@ def exchange_seconds(S: Num, span: Span) -> list[Num]:
     return busy
 
 
-def parts_busy(
-    kind: str, V: Num, span: Span, whole: bool = False
-) -> list[Num]:
+def parts_busy(kind: str, V: Num, span: Span, whole: bool) -> list[Num]:
     """Seconds each part is busy with a collective. whole: without the factor (n-1)/n."""
     if kind == "all_to_all":
         return exchange_seconds(V, span)

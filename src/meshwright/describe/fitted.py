@@ -51,12 +51,6 @@ class Parameter:
             dict.fromkeys(place.split(":")[0] for place in self.where)
         )
 
-    @property
-    def frameworks(self) -> tuple[str, ...]:
-        """Profiles in which it stands."""
-        kinds = (place.split("/") for place in self.places)
-        return tuple(name for kind, name in kinds if kind == "frameworks")
-
 
 @cache
 def fitted_table() -> dict[str, Any]:

@@ -31,7 +31,7 @@ def export(job: Job, to: str, per_node: int | None = None) -> str:
 def launch_place(
     job: Job,
     to: str,
-    per_node: int | None = None,
+    per_node: int | None,
     slurm: Slurm | None = None,
     batch: bool = False,
 ) -> Place:

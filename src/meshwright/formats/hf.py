@@ -50,9 +50,7 @@ CAPPED = "seq: "
 """How the note on a length begins that the file does not say."""
 
 
-def load_hf(
-    path: str | Path, seq: int | None = None, by_code: bool = False
-) -> Model:
+def load_hf(path: str | Path, by_code: bool = False) -> Model:
     """The model in a config.json, or in a directory that holds one; its name is that of the
     directory or file, or what the file says where that is "in" or "models".
 
@@ -76,7 +74,7 @@ def load_hf(
             " result"
         )
     try:
-        return (trace_model if by_code else by_table)(data, name, seq)
+        return (trace_model if by_code else by_table)(data, name)
     except BadInput as error:
         said = str(error).removeprefix("config.json")
         raise BadInput(
@@ -84,17 +82,17 @@ def load_hf(
         ) from None
 
 
-def by_table(config: Mapping[str, Any], name: str, seq: int | None) -> Model:
+def by_table(config: Mapping[str, Any], name: str) -> Model:
     """The model by its family's table; where that refuses the file, what its own code builds of it,
     if that is installed.
     """
     try:
-        return read_hf(config, name, seq)
+        return read_hf(config, name)
     except BadInput as refusal:
         if not trace.installed():
             raise
         try:
-            model = trace_model(config, name, seq)
+            model = trace_model(config, name)
         except BadInput as error:
             known = config.get("model_type") in families()
             raise (refusal if known else error) from None
@@ -104,17 +102,13 @@ def by_table(config: Mapping[str, Any], name: str, seq: int | None) -> Model:
         return replace(model, notes=(why, *model.notes))
 
 
-def read_hf(
-    config: Mapping[str, Any],
-    name: str = "",
-    seq: int | None = None,
-) -> Model:
+def read_hf(config: Mapping[str, Any], name: str = "") -> Model:
     """The Model that a config.json describes; its `notes` say what was left out.
 
-    seq: tokens of a training sequence; None takes min(max_position_embeddings, 8192), because the
-    former is what the model can be served with after long-context tuning, not what it was trained
-    on (learned positions: their number). Raises BadInput for an unknown architecture, and for
-    whatever is missing, malformed or not expressible.
+    Its sequences have min(max_position_embeddings, 8192) tokens, because the former is what the
+    model can be served with after long-context tuning, not what it was trained on (learned
+    positions: their number). Raises BadInput for an unknown architecture, and for whatever is
+    missing, malformed or not expressible.
     """
     text, notes = text_part(config)
     kind = text.get("model_type")
@@ -136,8 +130,7 @@ def read_hf(
         "max_position_embeddings", "n_positions", "seq_length", default=2048
     )
     learned = fields.get("positions") == "learned"
-    fields["seq"] = seq or (longest if learned else min(longest, LONGEST))
-    own_length = seq or longest <= fields["seq"]
+    fields["seq"] = longest if learned else min(longest, LONGEST)
     model = read(
         Model, {k: v for k, v in fields.items() if v is not None}, c.where
     )
@@ -153,20 +146,18 @@ def read_hf(
             *c.unread(shape),
             *missing_sizes(c),
             *next_token_note(model),
-            *([] if own_length else [length_note(longest)]),
+            *([length_note(longest)] if longest > fields["seq"] else []),
         ),
     )
 
 
-def trace_model(
-    config: Mapping[str, Any], name: str = "", seq: int | None = None
-) -> Model:
+def trace_model(config: Mapping[str, Any], name: str) -> Model:
     """The model that its own code in transformers says."""
     if not trace.installed():
         raise BadInput(
             "a trace of a model's code needs transformers and torch: pip install 'meshwright[hf]'"
         )
-    model = trace.read_traced(config, name, seq)
+    model = trace.read_traced(config, name)
     longest = max(
         (
             int(part.get("max_position_embeddings") or 0)
@@ -176,7 +167,7 @@ def trace_model(
         ),
         default=0,
     )
-    if seq or longest <= model.seq:
+    if longest <= model.seq:
         return model
     return replace(model, notes=(*model.notes, length_note(longest)))
 

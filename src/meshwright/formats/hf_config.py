@@ -103,7 +103,7 @@ def write_hf(m: Model) -> Config:
     for family in families:
         try:
             config = {**config_of(family, m), **OF_TOKENIZER}
-            wrong = model_differences(m, read_hf(config, seq=m.seq))
+            wrong = model_differences(m, read_hf(config))
         except BadInput:
             continue
         if not wrong:

@@ -72,11 +72,9 @@ class Sample(NamedTuple):
     seconds: float
 
 
-def load_samples(path: str | Path, kind: str = "") -> list[Sample]:
+def load_samples(path: str | Path) -> list[Sample]:
     """The samples of a file, nccl-tests' text or a CSV of the columns COLUMNS; BadInput if it is
     neither.
-
-    kind: the collective, where neither the text nor the name of the file says it.
     """
     text = read_text(path, LARGEST)
     head = next(
@@ -90,7 +88,7 @@ def load_samples(path: str | Path, kind: str = "") -> list[Sample]:
     samples = list(
         of_csv(text)
         if head.startswith("collective,")
-        else of_text(text, kind or of_name(text, Path(path).name), str(path))
+        else of_text(text, of_name(text, Path(path).name), str(path))
     )
     if not samples:
         raise BadInput(

@@ -104,9 +104,7 @@ def of_vendor(job: Job) -> str | None:
     return DEVICES.get(job.cluster.chip.vendor.lower())
 
 
-def launch_device(
-    job: Job, given: str | None, asked: str | None = None
-) -> str:
+def launch_device(job: Job, given: str | None, asked: str | None) -> str:
     """cpu or cuda: what the chips of the plan are. BadInput where ranks would silently run on
     something else.
 
@@ -137,23 +135,23 @@ def launch_device(
     return own or given or RUNS_ON[0]
 
 
-def write_torchrun(
-    launch: Launch, host: str = "$HEAD", run: str = "$RUN"
-) -> str:
-    """The line, with its environment in front. host, run: words of the shell for the first node and
-    the name of this start.
+def write_torchrun(launch: Launch) -> str:
+    """The line, with its environment in front; the shell's $HEAD is the first node, $RUN the name
+    of this start.
     """
     environment = {**ENVIRONMENT, "OMP_NUM_THREADS": str(launch.threads)}
     return " ".join(
         [
             *(f"{name}={value}" for name, value in environment.items()),
-            *launch_words(launch, host, run),
+            *launch_words(launch, "$HEAD", "$RUN"),
         ]
     )
 
 
 def launch_words(launch: Launch, host: str, run: str) -> list[str]:
-    """The command. It resumes whatever the run's folder holds, for a restarted node cannot know
+    """The command. host, run: words of the shell for the first node and the name of this start.
+
+    It resumes whatever the run's folder holds, for a restarted node cannot know
     whether it is the first attempt.
     """
     return [

@@ -55,7 +55,7 @@ def rank_shares(
 def uneven_shares(
     degrees: Mapping[str, Num],
     sizes: tuple[int, ...],
-    order: tuple[str, ...] = AXES,
+    order: tuple[str, ...],
 ) -> Shares:
     """Shares of each axis where ranks fill no whole units of some dimension: as many of each group
     in every unit, since launchers start the same number of ranks on every node.

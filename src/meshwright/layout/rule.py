@@ -56,9 +56,9 @@ def most_replicas(job: Job, layout: Layout) -> str:
     return f": tp x cp x pp may be at most {chips}"
 
 
-def may_be(n: int, limit: int = 4096) -> str:
+def may_be(n: int) -> str:
     """The divisors of n, as text."""
-    values = [d for d in divisors(n) if d <= limit]
+    values = divisors(n)
     return ", ".join(map(str, values[:16])) + (
         ", ..." if len(values) > 16 else ""
     )

@@ -26,6 +26,6 @@ def years_until(
     return math.log(flops / largest) / math.log(growth)
 
 
-def year_of(flops: float, growth: float = GROWTH) -> float:
+def year_of(flops: float, growth: float) -> float:
     """The year, as a decimal number."""
     return LARGEST_YEAR + years_until(flops, growth=growth)

@@ -58,7 +58,7 @@ LOSS = "head/loss"
 """The operation that makes the loss of the logits."""
 
 
-def layer_ops(job: Job, stage: Stage, place: int = 0) -> Iterator[list[Op]]:
+def layer_ops(job: Job, stage: Stage, place: int) -> Iterator[list[Op]]:
     """Operations of each layer of a stage for one microbatch. place: of the rank among those of
     cp.
     """

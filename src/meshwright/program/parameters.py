@@ -11,7 +11,6 @@ from ..count.blocks import NORM_PARAMETERS
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model, MoE
-from ..num import where
 from ..step.zero import is_sharded
 from .order import Stage
 
@@ -26,16 +25,12 @@ Shapes = dict[str, tuple[Any, ...]]
 """Name of a parameter -> its shape on one tp rank, before sharding over the replicas."""
 
 
-def layer_shapes(
-    job: Job, layout: Layout | None = None, moe: bool = False
-) -> Shapes:
+def layer_shapes(job: Job, moe: bool) -> Shapes:
     """Parameters of one layer without its experts, in the order of its modules: column-parallel
-    matrices are cut by rows (outputs), row-parallel ones by columns.
-
-    layout: the job's, or one whose numbers may be arrays. moe: it has experts.
+    matrices are cut by rows (outputs), row-parallel ones by columns.  moe: it has experts.
     """
     m = job.model
-    tp = (layout or job.layout).tp
+    tp = job.layout.tp
     D, wide, narrow = m.hidden, m.heads * m.h // tp, m.K * m.h // tp
     of_heads: Shapes = {
         f"attention.{name}_norm.weight": (m.h,) for name in "qk" if m.qk_norm
@@ -82,12 +77,12 @@ def _mixture_shapes(m: Model, moe: MoE, tp: Any) -> Shapes:
     return shapes
 
 
-def expert_shapes(job: Job, layout: Layout | None = None) -> Shapes:
+def expert_shapes(job: Job) -> Shapes:
     """Parameters of the experts of a layer that a rank has."""
     m = job.model
     if m.moe is None:
         return {}
-    experts = m.moe.experts // (layout or job.layout).ep
+    experts = m.moe.experts // job.layout.ep
     D, F, bias = m.hidden, m.moe.expert_ffn, m.moe.expert_bias
     gate = _linear("ffn.experts.gate", (experts, F, D), bias)
     return {
@@ -105,16 +100,14 @@ def norm_shapes(job: Job, name: str) -> Shapes:
     }
 
 
-def end_shapes(
-    job: Job, stage: Stage, layout: Layout | None = None
-) -> dict[str, Shapes]:
+def end_shapes(job: Job, stage: Stage) -> dict[str, Shapes]:
     """Parameters of a stage outside its layers, by unit: embedding (with learned positions) and
     head (with the last norm), or what is both if one matrix is.
     """
     m = job.model
     first: Shapes = {}
     last: Shapes = {}
-    rows = m.padded_vocab // (layout or job.layout).tp
+    rows = m.padded_vocab // job.layout.tp
     if stage.first:
         first["embedding.weight"] = (rows, m.hidden)
         if m.positions == "learned":
@@ -156,7 +149,7 @@ def elements(shapes: Shapes, shards: Any = 1) -> Any:
 
 def padded_rows(shape: tuple[Any, ...], shards: Any) -> Any:
     """Rows of a parameter, with those that pad it."""
-    padded = -(-shape[0] // shards) * shards
-    for dim in shape[1:]:
-        padded = where(dim % shards == 0, shape[0], padded)
-    return padded
+    rows, *rest = shape
+    if any(dim % shards == 0 for dim in rest):
+        return rows
+    return -(-rows // shards) * shards

@@ -35,7 +35,7 @@ def names_of(kind: str) -> Sequence[str]:
     return [*frameworks()] if kind == "frameworks" else catalog.names(kind)
 
 
-def catalog_report(kind: str, name: str | None = None) -> RenderableType:
+def catalog_report(kind: str, name: str | None) -> RenderableType:
     """Things of a kind, or one of them with all its fields."""
     kind = plural(kind)
     names = names_of(kind)
@@ -102,7 +102,7 @@ PAPERS = ("book-", "epoch-", "lbl-")
 """How names of machines as a paper reckons with them begin: a card lists them last."""
 
 
-def catalog_card(kind: str, name: str | None = None) -> Card:
+def catalog_card(kind: str, name: str | None) -> Card:
     """The names of a kind, or the fields of one of them that people ask for first."""
     kind = plural(kind)
     names = names_of(kind)
@@ -165,7 +165,7 @@ def plural(kind: str) -> str:
     return f"{kind}s" if f"{kind}s" in FINDERS else kind
 
 
-def catalog_to_dict(kind: str, name: str | None = None) -> dict[str, Any]:
+def catalog_to_dict(kind: str, name: str | None) -> dict[str, Any]:
     """The fields of `catalog --json`."""
     kind = plural(kind)
     names = names_of(kind)

@@ -318,8 +318,8 @@ def ladder_card(
     scenario: Scenario,
     paper: Sequence[tuple[str, Limit]],
     curves: Sequence[RealCurve],
-    growth: float = GROWTH,
-    whole: bool = True,
+    growth: float,
+    whole: bool,
 ) -> Card:
     """The largest run with everything counted, what ends it, and what each omission moves; whole:
     of all omissions, not of failures alone.

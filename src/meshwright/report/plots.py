@@ -139,7 +139,7 @@ def layouts(
 
 def plan_figure(
     predictions: Sequence[Prediction],
-    others: Sequence[Prediction] = (),
+    others: Sequence[Prediction],
     title: str = "",
 ) -> Figure:
     """Time against memory of the layouts of a plan, best first, and their bars beneath; others: the

@@ -100,7 +100,7 @@ def flush_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
 
 
 def looped_order(
-    p: int, m: int, v: int, hop: int, split: bool, group: int = 0
+    p: int, m: int, v: int, hop: int, split: bool, group: int
 ) -> Order:
     """The actions of each rank; group: as in `groups`."""
     size = int(groups.group_size(p, m, group))

@@ -75,7 +75,7 @@ class StageTable(NamedTuple):
     """The same where later ones hold more."""
 
 
-def stage_sizes(layers: int, stages: int, slots: bool = False) -> list[int]:
+def stage_sizes(layers: int, stages: int, slots: bool) -> list[int]:
     """Layers of each stage, as even as can be."""
     slots = slots and stages > 2
     most, spare = divmod(layers + 2 * slots + stages - 1, stages)

@@ -114,7 +114,7 @@ def bubble_of_order(
     v: Num,
     passes: tuple[Num, Num, Num],
     barrier: bool,
-    asked: Any = True,
+    asked: Any,
 ) -> Num:
     """Idle seconds of a device per step, or in a run of them, of every row that is asked for: what
     equal stages take longer than their passes. passes: f, i and w of a device. A number where all

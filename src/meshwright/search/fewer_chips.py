@@ -33,7 +33,7 @@ def on_fewer(
     job: Job,
     spaces: Sequence[Space],
     best: RankedRow | None,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
     fewest that are as fast as any, as far as the model can tell.
@@ -81,7 +81,7 @@ def better_batch(
     used: Job,
     spaces: Sequence[Space],
     best: RankedRow,
-    progress: Progress | None = None,
+    progress: Progress | None,
 ) -> str | None:
     """A batch near the job's that would train far more tokens a second than the best layout, on the
     chips that it uses or on all, as a sentence.

@@ -32,7 +32,7 @@ FARTHEST = 1e300
 risk is 0 or 1 to the last digit of a float."""
 
 
-def reserved_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
+def reserved_bytes(job: Job, allocated: Num, new: Num) -> Num:
     """Bytes that the allocator holds. new: of a block larger than any cached
     (`memory.new_block`).
     """
@@ -115,7 +115,7 @@ def most_bytes(
     return (size - context_bytes(chip, how)) / need
 
 
-def risk_limit(how: MemoryCount, headroom: float | None = None) -> float:
+def risk_limit(how: MemoryCount, headroom: float | None) -> float:
     """The risk of running out that is accepted: what was asked, else the set's."""
     return how.headroom if headroom is None else headroom
 

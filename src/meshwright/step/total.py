@@ -198,7 +198,7 @@ def pipeline_of(
     job: Job,
     layout: Layout,
     microbatch: Microbatch,
-    paths: Paths | None = None,
+    paths: Paths | None,
 ) -> Pipeline:
     """All microbatches of a step in the order of a schedule.
 

@@ -258,7 +258,7 @@ def tied_gradient_sync(
     layout: Layout,
     share: ModelShare,
     clock: Clock,
-    high: Layout | None = None,
+    high: Layout | None,
 ) -> Load:
     """The sum of the gradients of a table that the first device has as embedding and the last one
     as head, or as embedding of blocks that predict further tokens (`Counting.tied_gradients`).
@@ -291,7 +291,7 @@ def device_syncs(
     cost: ModelCost,
     devices: Sequence[ModelShare],
     clock: Clock,
-    high: Layout | None = None,
+    high: Layout | None,
 ) -> tuple[DeviceSync, ...]:
     """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
     most replicas of an interval of dp, whose shards are smallest (None: `layout`).

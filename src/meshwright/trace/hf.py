@@ -52,9 +52,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def read_traced(
-    config: Mapping[str, Any], name: str = "", seq: int | None = None
-) -> Model:
+def read_traced(config: Mapping[str, Any], name: str = "") -> Model:
     """The Model that a trace of the configuration's code gives; BadInput says why there is none."""
     demand_sane(config)
     text = json.dumps(config, sort_keys=True)
@@ -73,8 +71,6 @@ def read_traced(
     own = {k: v for k, v in fields.items() if k != "longest"}
     if name:
         own["name"] = name
-    if seq:
-        own["seq"] = seq
     return read(Model, own, "config.json (traced)")
 
 

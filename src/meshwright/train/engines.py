@@ -153,8 +153,8 @@ def drive(
     job: Job,
     settings: Settings,
     name: str,
-    resume: bool = False,
-    more: str = "",
+    resume: bool,
+    more: str,
 ) -> Driven:
     """Run a plan on an engine and compare it with its prediction. BadInput for what that engine
     cannot run, OtherEngineFailed where it fails or hangs.

@@ -186,7 +186,6 @@ def without_layout(text: str) -> str:
 
 def command_of(
     question: Question,
-    verb: str = "plan",
     clusters: Sequence[str] = (),
     prices: Mapping[str, float] | None = None,
 ) -> str:
@@ -197,7 +196,7 @@ def command_of(
     named = {flag.name: flag.spelled for flag in flags()}
     model = question.get(MODEL, "")
     first = "config.json" if model.startswith("{") else model or "job.toml"
-    words = ["sweep" if clusters else verb, first]
+    words = ["sweep" if clusters else "plan", first]
     for key, text in question.items():
         if key in named:
             words += [named[key], text]

@@ -57,7 +57,7 @@ def run_seen(
     source: str,
     prediction: Prediction,
     measured: float,
-    workload: tuple[object, ...] = (),
+    workload: tuple[object, ...],
 ) -> Seen:
     """A run beside the prediction of it."""
     job = prediction.job

@@ -31,7 +31,7 @@ SHARES = {
 
 
 def panels_side_by_side(
-    panels: Sequence[tuple[str, Mapping[str, Curve]]], whole: str = ""
+    panels: Sequence[tuple[str, Mapping[str, Curve]]], whole: str
 ) -> Figure:
     """Several plots of utilisation on the same axes; whole: the title above them."""
     figure = Figure(figsize=(6.2 * len(panels), 4.8), layout="constrained")

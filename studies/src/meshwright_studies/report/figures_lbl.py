@@ -276,8 +276,8 @@ def heat(
     title: str,
     x: str,
     y: str,
-    marks: Mapping[str, tuple[float, float]] | None = None,
-    others: Sequence[Sequence[float]] = (),
+    marks: Mapping[str, tuple[float, float]] | None,
+    others: Sequence[Sequence[float]],
 ) -> Figure:
     """A map of days, each cell with its number; hatched where nothing fits (figures A5, A6).
 

@@ -30,10 +30,10 @@ def line_figure(
     title: str,
     x: str,
     y: str,
-    printed: Curves = NONE,
-    said: tuple[float | None, str] = (None, ""),
-    ours: str = "",
-    names: Mapping[float, str] = NO_NAMES,
+    printed: Curves,
+    said: tuple[float | None, str],
+    ours: str,
+    names: Mapping[float, str],
 ) -> Figure:
     """Lines with markers over a doubling (or evenly spaced) x axis.
 

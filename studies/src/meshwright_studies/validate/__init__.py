@@ -84,7 +84,7 @@ def out_of_scope(row: Row) -> str:
 
 
 def row_comparisons(
-    row: Row, assumptions: Assumptions = REALISTIC
+    row: Row, assumptions: Assumptions
 ) -> Iterator[RowComparison]:
     """The comparisons of one row; one with a reason if there are none."""
     base = RowComparison(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from meshwright import catalog
 from meshwright.cost.network import Fabric
-from meshwright.describe.assumptions import REALISTIC, Assumptions
+from meshwright.describe.assumptions import Assumptions
 from meshwright.describe.read import brief
 from meshwright.errors import BadInput
 from meshwright.formats import nccl_tests
@@ -108,7 +108,7 @@ def measured_collective(row: Row) -> MeasuredCollective:
 
 
 def compare_collectives(
-    text: str, network: str, assumptions: Assumptions = REALISTIC
+    text: str, network: str, assumptions: Assumptions
 ) -> Iterator[RowComparison]:
     """Each line beside its prediction, or with the reason why it is skipped."""
     fabric = Fabric.from_network(catalog.network(network), assumptions.network)

@@ -98,8 +98,8 @@ def compare_defects(
     published: float,
     value: Callable[[Assumptions], float],
     unit: str,
-    rounding: float = 0.0,
-    same: float = SAME,
+    rounding: float,
+    same: float,
 ) -> Check:
     """A published number of a layout beside ours; value: assumptions -> our number.
 

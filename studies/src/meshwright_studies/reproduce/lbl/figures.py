@@ -131,7 +131,7 @@ def bars(number: str, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
 
 @cache
 def optima_by_gpus(
-    strategy: str, model: str, gpu: str, nvs: int, a: Assumptions = LBL
+    strategy: str, model: str, gpu: str, nvs: int, a: Assumptions
 ) -> tuple[FigurePoint, ...]:
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
@@ -143,7 +143,7 @@ def optima_by_gpus(
     return tuple(FigurePoint(str(n), p) for n, p in every.items() if p)
 
 
-def points_of(number: str, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
+def points_of(number: str, a: Assumptions) -> tuple[FigurePoint, ...]:
     """The bars of figure 1 to 4, A2 or A3."""
     of = paper_figures()[number]
     if of.layouts:

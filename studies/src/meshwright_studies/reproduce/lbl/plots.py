@@ -128,7 +128,7 @@ def system_days(strategy: str, model: str, how: Assumptions) -> Values:
 
 
 @cache
-def speedups(strategy: str, how: Assumptions = LBL) -> Values:
+def speedups(strategy: str, how: Assumptions) -> Values:
     """Percent by which a strategy beats 1D on GPT3-1T, for each system and number of GPUs where
     both fit.
     """

@@ -36,12 +36,12 @@ LLAMA_13B = 13e9
 LLAMA_TOKENS = 15e12
 
 
-def toy(F: int, D: int = 8192) -> Model:
+def toy(F: int) -> Model:
     """The book's layer: two matrices, nothing else."""
     return Model(
         "the book's layer",
         layers=1,
-        hidden=D,
+        hidden=8192,
         heads=1,
         ffn=F,
         vocab=0,
@@ -55,11 +55,11 @@ def world_layer(F: int) -> Layer:
     return LayerSetting(toy(F)).per_token
 
 
-def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
+def alpha(name: str, axes: float = 1) -> float:
     """C/(W M): FLOPs a chip does while one byte arrives over M axes, or from inside its node."""
     return float(
         intensity(
-            chip(name).peak(precision), network(name).dims[0].bandwidth * axes
+            chip(name).peak("bf16"), network(name).dims[0].bandwidth * axes
         )
     )
 
@@ -70,9 +70,9 @@ def node_egress(name: str) -> float:
     return (near.size or 1) * far.bandwidth
 
 
-def alpha_node(name: str, nodes: float = 1) -> float:
-    """FLOPs of a chip for each byte that leaves so many nodes."""
-    return float(intensity(chip(name).peak("bf16"), nodes * node_egress(name)))
+def alpha_node(name: str) -> float:
+    """FLOPs of a chip for each byte that leaves its node."""
+    return float(intensity(chip(name).peak("bf16"), node_egress(name)))
 
 
 def alpha_dcn() -> float:
@@ -95,9 +95,9 @@ def pod(
     return mesh(cluster(f"{chips}x{name}"), "bf16", assumptions, shape)
 
 
-def book_setting(F: int = 32768, D: int = 8192) -> LayerSetting:
+def book_setting(F: int = 32768) -> LayerSetting:
     """The book's layer as the curves take it."""
-    return LayerSetting(toy(F, D))
+    return LayerSetting(toy(F))
 
 
 def world_collective(kind: str, V: float, m: Mesh, *share: int) -> float:
