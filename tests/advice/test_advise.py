@@ -12,6 +12,7 @@ from layouts import cut
 from meshwright import Advice, BadInput, Job, Layout, advise, predict
 from meshwright.advice.changes import Change, change, singles, value_in_effect
 from meshwright.advice.diff import diff
+from meshwright.advice.judged import Judge
 from meshwright.advice.spoken import tongue
 from meshwright.describe.framework import framework
 from meshwright.describe.frozen import FrozenDict
@@ -367,6 +368,52 @@ def test_what_does_not_fit_is_mended_first() -> None:
     answer = advise(job)
     assert not answer.run.fits
     assert answer.gains and answer.gains[0].prediction.fits
+
+
+def test_a_run_that_ran_fits() -> None:
+    """70B on chips that have too little memory by our count: its steps were measured, so that
+    it and what needs no more fit; what needs more by a share d fits as often as the error of the
+    count, one factor of both, leaves it room: a power of 1 + d, by the width of the risk.
+    """
+    job = Job(
+        "llama3-70b",
+        "64xh100-sxm",
+        batch=512,
+        layout=cut("tp4 pp2 dp8 zero1"),
+    )
+    plain, ran = advise(job), advise(job, measured=[60.0, 61.0, 60.0])
+    assert plain.run.risk_of_oom > 0.99 and not plain.fits and ran.fits
+    overlap = {"software.tp_overlap": "all"}
+    assert overlap not in [a.change.fields for a in plain.gains]
+    assert ran.gains[0].change.fields == overlap and ran.gains[0].risk == 0
+    assert ran.to_dict()["run"]["fits"]
+    assert not [n for n in ran.notes if "are needed on the fullest" in n]
+
+    judge = Judge(ran.run, ran=True)
+    needed = ran.run.memory_bytes["needed"]
+    share = 0.01
+    use, law = ran.run.memory_use, job.how.memory
+    assert law.holding and law.risk_width
+    assert law.holding.allocator_need is not None
+    beside = share * needed / (1.0 + law.holding.allocator_need)
+    more = ran.run.with_results(
+        uses={0: use._replace(buffers=use.buffers + beside)}
+    )
+    chance = (1.0 + share) ** (-1.0 / law.risk_width)
+    assert 0.5 < chance < 0.9
+    assert judge.risk(more) == pytest.approx(1.0 - chance, rel=1e-3)
+    assert judge.risk(ran.run) == 0.0
+    assert Judge(plain.run).risk(plain.run) == plain.run.risk_of_oom
+
+
+def test_a_run_far_beyond_its_chips_is_no_room_for_more() -> None:
+    """Where both risks are 1 to the last digit, bytes tell which needs more."""
+    job = Job("llama3-70b", "8xh100-sxm", batch=8, layout=cut("tp1 dp8"))
+    run = predict(job)
+    assert run.risk_of_oom == 1.0
+    more = predict(replace(job, layout=cut("tp1 dp4 pp1 microbatch2")))
+    assert more.memory_bytes["needed"] > run.memory_bytes["needed"]
+    assert Judge(run, ran=True).risk(more) == 1.0
 
 
 TITAN = """torchrun --nproc_per_node 8 --nnodes 8 -m torchtitan.train \\

@@ -20,6 +20,7 @@ from ..describe.display import Displayed
 from ..describe.job import Job
 from ..prediction.prediction import Prediction, predict
 from ..search import Progress
+from ..step import oom
 from ..units import show
 from .changes import Change, singles, value_in_effect
 from .gap import Gap, gap
@@ -54,6 +55,11 @@ class Advised:
     def gain(self) -> float:
         """More tokens a second, as a share of the run's."""
         return self.option.gain
+
+    @property
+    def risk(self) -> float:
+        """Probability that the run with the change goes out of memory."""
+        return self.option.risk
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,16 @@ class Advice(Displayed):
         return tuple(first.values())
 
     @property
+    def ran(self) -> bool:
+        """The steps of the run were measured, so it had room, whatever was predicted."""
+        return self.gap is not None
+
+    @property
+    def fits(self) -> bool:
+        """The run has room: it ran, or its predicted risk is accepted."""
+        return self.ran or self.run.fits
+
+    @property
     def gains(self) -> tuple[Advised, ...]:
         """For each choice, the best value that gains more than a tie; if the run does not fit, also
         changes that make it fit.
@@ -125,19 +141,21 @@ class Advice(Displayed):
 
     def helps(self, each: Advised) -> bool:
         """Whether a change is worth making: it gains more than a tie, or it fits where the run does
-        not; a measured run did fit.
+        not.
         """
-        if self.run.fits or self.gap:
-            return each.gain > self.tie
-        return each.prediction.fits
+        return each.gain > self.tie if self.fits else each.option.fits
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `advise --json`."""
         return {
-            "run": self.run.to_dict(),
+            "run": self.run.to_dict()
+            | ({"fits": True, "risk_of_oom": 0.0} if self.ran else {}),
             "format": self.format or None,
             "tie": self.tie,
-            "measured": self.gap.to_dict() if self.gap else None,
+            "measured": self.gap.to_dict()
+            | {"predicted_risk_of_oom": self.run.risk_of_oom}
+            if self.gap
+            else None,
             "changes": [change_record(a, self) for a in self.changes],
             "numerics": [change_record(a, self) for a in self.numerics],
             "pair": change_record(self.pair, self) if self.pair else None,
@@ -166,8 +184,8 @@ def change_record(each: Advised, of: Advice) -> dict[str, Any]:
         "gain": each.gain,
         "tie": abs(each.gain) <= of.tie,
         "memory_bytes": p.memory_bytes["needed"],
-        "risk_of_oom": p.risk_of_oom,
-        "fits": p.fits,
+        "risk_of_oom": each.risk,
+        "fits": each.option.fits,
     }
 
 
@@ -211,7 +229,7 @@ def advise(
     if len(steps) >= LEAST:
         run = predict(_calibrate(run, steps))
         words = tongue(run.job, format, names)
-    judge = Judge(run, progress)
+    judge = Judge(run, progress, ran=bool(steps))
     every = [*singles(run.job)]
     tried = [option for c in every if (option := judge.option(c))]
     fine = sorted(filter(judge.fits, tried), key=lambda o: o.cost_s)
@@ -227,10 +245,16 @@ def advise(
         foreign=bool(format),
         unfit=len(tried) - len(fine),
         unsaid=len(fine) - len(known),
-        notes=run.notes,
+        notes=_notes(run, judge.ran),
     )
     others = [c for c in every if not c.numerics]
     return with_combinations(answer, judge, others, words)
+
+
+def _notes(run: Prediction, ran: bool) -> tuple[str, ...]:
+    """What is said of the run; of one that ran not that it has no room."""
+    short = oom.shortage(run.job, run.memory_bytes["allocated"])
+    return tuple(note for note in run.notes if not ran or note != short)
 
 
 def _calibrate(run: Prediction, steps: Sequence[float]) -> Job:
@@ -273,7 +297,7 @@ def with_combinations(
 
 def worth(more: Option, less: Option) -> bool:
     """A longer change gains more than the shorter one, and is no riskier bargain."""
-    faster = more.gain > max(less.gain, 0.0) or not less.prediction.fits
+    faster = more.gain > max(less.gain, 0.0) or not less.fits
     return faster and more.cost_s * (1.0 + MORE) < less.cost_s
 
 

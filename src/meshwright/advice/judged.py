@@ -14,6 +14,7 @@ from ..layout.rules import ALWAYS, STRICT
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction, predict
 from ..search import Progress
+from ..step import oom
 from .changes import Change
 
 NOTHING = 1e-9
@@ -30,11 +31,19 @@ class Option:
     prediction: Prediction
     gain: float
     """More tokens a second than the run, as a share of its own; below 0 it is slower."""
+    risk: float
+    """Probability that it runs out of memory (`Judge.risk`)."""
+
+    @property
+    def fits(self) -> bool:
+        """Its risk is accepted."""
+        return self.risk <= self.prediction.risk_accepted
 
     @property
     def cost_s(self) -> float:
         """What ranks: expected seconds of a sequence over the chance that the step fits."""
-        return self.prediction.merit_s / self.prediction.job.batch
+        p = self.prediction
+        return p.merit_at(self.risk) / p.job.batch
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,8 @@ class Judge:
     run: Prediction
     progress: Progress | None = None
     """Told of each change that is tried; may end it all by raising."""
+    ran: bool = False
+    """Its steps were measured, so it had room."""
 
     @cached_property
     def rules(self) -> tuple[rules.LayoutRule, ...]:
@@ -92,12 +103,21 @@ class Judge:
         still = abs(gain) < NOTHING and (
             p.memory_bytes == self.run.memory_bytes
         )
-        return None if still else Option(change, p, gain)
+        return None if still else Option(change, p, gain, self.risk(p))
+
+    def risk(self, p: Prediction) -> float:
+        """Probability that the run, or a change of it, runs out of memory."""
+        run = self.run
+        if not self.ran:
+            return p.risk_of_oom
+        # beyond the last digit of a risk its bytes still tell which needs more
+        if p.memory_bytes["needed"] <= run.memory_bytes["needed"]:
+            return 0.0
+        return oom.risk_beside(p.risk_of_oom, run.risk_of_oom)
 
     def fits(self, option: Option) -> bool:
         """Its risk is accepted, or no greater than the run's own."""
-        most = max(self.run.risk_accepted, self.run.risk_of_oom)
-        return option.prediction.risk_of_oom <= most
+        return option.fits or option.risk <= self.risk(self.run)
 
     def options(self, changes: Iterable[Change]) -> Iterator[Option]:
         """The changes that can be made and fit."""

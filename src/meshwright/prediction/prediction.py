@@ -54,8 +54,6 @@ ANSWERS = (
     "energy_j",
 )
 """Properties of a prediction that `predict --json` has by their names."""
-LEAST_CHANCE = 1e-9
-"""That anything fits."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +104,14 @@ class Prediction(StepResult, Displayed):
     @property
     def merit_s(self) -> float:
         """The ranking criterion: expected step time over the chance that the layout fits."""
+        return self.merit_at(self.risk_of_oom)
+
+    def merit_at(self, risk: float) -> float:
+        """`merit_s`, if the layout runs out of memory with this probability."""
         seconds = (
             self.step_time_s if self.replayed_s is None else self.replayed_s
         )
-        return seconds / max(1.0 - self.risk_of_oom, LEAST_CHANCE)
+        return seconds / max(1.0 - risk, oom.LEAST_CHANCE)
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:

@@ -13,7 +13,15 @@ from ..advice.gap import Gap
 from ..formats.bridge.edit import NONE
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
-from .run_card import basis, notes, preconditions, question, step_rows, verdict
+from .run_card import (
+    SEEN,
+    basis,
+    notes,
+    preconditions,
+    question,
+    step_rows,
+    verdict,
+)
 from .tables import text_table
 from .text import (
     BRIEFLY,
@@ -34,8 +42,8 @@ def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
     """The first screen."""
     run = advice.run
     rows: list[Item] = [
-        verdict(run),
-        *preconditions(run.idle, advice.notes, run.fits),
+        verdict(run, "ran" if advice.ran else ""),
+        *preconditions(run.idle, advice.notes, advice.fits),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
         *step_rows(run),
         *measured(advice.gap),
@@ -86,8 +94,9 @@ def gains(advice: Advice) -> Iterator[Item]:
     """The best changes as a table."""
     if not advice.gains:
         tie = percent(advice.tie, 0)
-        fits = advice.run.fits or advice.gap
-        most = f"gains more than {tie}, a tie" if fits else "makes it fit"
+        most = (
+            f"gains more than {tie}, a tie" if advice.fits else "makes it fit"
+        )
         yield CardRow("best", f"no single change {most}", "bold")
         return
     rows = [
@@ -112,16 +121,17 @@ def pair_and_triple(advice: Advice) -> Iterator[CardRow]:
 
 def _ties(advice: Advice) -> Iterator[CardRow]:
     """Changes that the model cannot tell from the run."""
+    ties = [a for a in advice.ties if a.gain >= SEEN]
     # of a run that does not fit, seconds are no matter
-    if advice.ties and (advice.run.fits or advice.gap):
-        each = [f"{fields(advice, a)} {gain(a, 1)}" for a in advice.ties[:3]]
+    if ties and advice.fits:
+        each = [f"{fields(advice, a)} {gain(a, 1)}" for a in ties[:3]]
         said = f"within {percent(advice.tie, 0)}: {', '.join(each)}"
         yield CardRow("ties", said, "dim", rank=4, most=1)
 
 
 def numerics_rows(advice: Advice) -> Iterator[CardRow]:
     """Changes of the numerics, which train something else."""
-    if advice.numerics and (advice.run.fits or advice.gap):
+    if advice.numerics and advice.fits:
         best = max(advice.numerics, key=lambda a: a.gain)
         if best.gain > advice.tie:
             yield CardRow(
@@ -203,7 +213,7 @@ def line(advice: Advice, each: Advised) -> str:
     return (
         f"{fields(advice, each)}: {gain(each, 1)} tokens/s, {step_words(p)},"
         f" {memory_needed(p)}, out-of-memory risk"
-        f" {risk_words(p.risk_of_oom)}; {flags(each)}"
+        f" {risk_words(each.risk)}; {flags(each)}"
     )
 
 
@@ -256,5 +266,5 @@ def _figures(each: Advised, digits: int) -> tuple[str, ...]:
         gain(each, digits),
         seconds(p.step_time_s),
         memory_needed(p),
-        risk_words(p.risk_of_oom),
+        risk_words(each.risk),
     )

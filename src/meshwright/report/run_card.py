@@ -56,6 +56,8 @@ CAUSED = 3
 """Causes that are named."""
 WAYS = 3
 """Changes that would make a layout fit, on a card."""
+RECIPE = "ran as a published recipe"
+"""Why a layout fits whatever is predicted of it."""
 FIT = "make it fit"
 """What notes on them say."""
 NOTES = 2
@@ -96,7 +98,11 @@ def plan_card(
     best = plan.best
     if best is None:
         return unfit(plan, later, aside=aside, job=job)
-    head = [*goal_rows(size)] if size else [verdict(best, plan.recipe)]
+    head = (
+        [*goal_rows(size)]
+        if size
+        else [verdict(best, RECIPE if plan.recipe else "")]
+    )
     mine = against or aside
     yours = [CardRow("yours", mine, rank=1, most=3)] if mine else []
     others = size_rows(size) if size else alternatives(plan)
@@ -201,11 +207,9 @@ def question(job: Job) -> str:
     return f"{name}{length} on {job.cluster.machine}, batch {batch}{under}"
 
 
-def verdict(
-    p: Prediction, recipe: str = "", smallest: bool = False
-) -> CardRow:
-    """Whether it fits; recipe: the published one that it is, which ran; smallest: no layout needs
-    less memory.
+def verdict(p: Prediction, ran: str = "", smallest: bool = False) -> CardRow:
+    """Whether it fits; ran: how it is known that it did, whatever is predicted; smallest: no layout
+    needs less memory.
     """
     risk = (
         f", out-of-memory risk {risk_words(p.risk_of_oom)}"
@@ -220,19 +224,30 @@ def verdict(
     if smallest:
         takes = "" if p.memory_short > 0 else "takes "
         need = f"even the smallest layout {takes}{need}"
-    if recipe and not p.fits:
-        fits = "ran as a published recipe, so it fits"
-    return answer_row(p.fits or recipe, f"{fits}: {need}{short}{risk}")
+    said = f"{fits}: {need}{short}{risk}"
+    if ran and not p.fits:
+        said = (
+            f"{ran}, so it fits, though {_of_capacity(p)} were predicted{risk}"
+        )
+    return answer_row(p.fits or ran, said)
 
 
 def _memory(p: Prediction) -> str:
     """Needed of there, on the fullest chip."""
-    need, have = (
-        show(p.memory_bytes[key], "GiB") for key in ("needed", "capacity")
-    )
     if p.memory_short > 0:
+        need, have = (show(p.memory_bytes[k], "GiB") for k in MEMORY)
         return f"needs {need} where a chip has {have}"
+    return _of_capacity(p)
+
+
+def _of_capacity(p: Prediction) -> str:
+    """41.5 of 79.6 GiB per chip."""
+    need, have = (show(p.memory_bytes[key], "GiB") for key in MEMORY)
     return f"{need.removesuffix(' GiB')} of {have} per chip"
+
+
+MEMORY = ("needed", "capacity")
+"""What a verdict says of the bytes of a device."""
 
 
 def step_rows(p: Prediction) -> Iterator[CardRow]:

@@ -31,6 +31,9 @@ FARTHEST = 1e300
 """Odds of running out, or of not, which no need exceeds: beyond them a power overflows, and the
 risk is 0 or 1 to the last digit of a float."""
 
+LEAST_CHANCE = 1e-9
+"""That anything fits."""
+
 
 def reserved_bytes(job: Job, allocated: Num, new: Num) -> Num:
     """Bytes that the allocator holds. new: of a block larger than any cached
@@ -94,6 +97,16 @@ def risk(job: Job, allocated: Num) -> Num:
         maximum(size / maximum(need, size / most), 1.0 / most), most
     )
     return 1.0 / (1.0 + ratio ** (1.0 / width))
+
+
+def risk_beside(risk: float, run: float) -> float:
+    """Probability that a change of a run goes out of memory, once the run has not.
+
+    Both are counted by the same laws, whose error is one factor of both. That the run had room
+    leaves the share 1 - `run` of such factors, and under 1 - `risk` of all the change has room too:
+    what needs no more than the run fits, and what needs more is less sure of it.
+    """
+    return max(0.0, 1.0 - (1.0 - risk) / max(1.0 - run, LEAST_CHANCE))
 
 
 def limit(job: Job) -> float:
