@@ -156,5 +156,5 @@ def test_the_tests_that_judge_them_pass(extended: Path) -> None:
         # else the pythonpath of pyproject.toml puts the package without the examples first
         *(str(ROOT), "-o", f"pythonpath={extended / 'src'}", *tests),
     )
-    for name in ("my-chip", "my-node", "eager-1f1b"):
+    for name in ("my-chip", "my-node", "eager-1f1b", "doubling"):
         assert f"[{name}" in printed or f"-{name}" in printed, name

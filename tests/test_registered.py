@@ -63,6 +63,16 @@ JOBS = [
         Job("llama3-8b", "64xh100-sxm", 128, framework="megatron-bridge"),
         DENSE,
     ),
+    (Job("gpt3-6.7b", "64xh100-sxm", 128), Layout(cp=2, dp=32, zero=3)),
+    (Job("gpt-oss-20b", "8xh100-sxm", 64), Layout(dp=8, ep=8, zero=1)),
+    (
+        Job("llama3-8b", "64xh100-sxm", 128, framework="fsdp"),
+        Layout(dp=64, zero=2),
+    ),
+    (
+        Job("mixtral-8x7b", "64xh100-sxm", 512, precision="fp8"),
+        Layout(pp=4, schedule="zb-h2", dp=16, ep=8),
+    ),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {
@@ -71,15 +81,36 @@ EQUAL = {
 """Words with one law, and why."""
 
 
+APART = (
+    *("attention", "flash", "unfused"),  # kernels: rates, below
+    *("selective", "full_compiled"),  # words of `layout.recompute`
+)
+OWN = [
+    name
+    for name, field in fields_of(Framework).items()
+    if name not in (*fields_of(Software), *APART)
+    and (
+        field.kind.type is bool
+        or (field.kind.words and field.kind.type is str)
+    )
+]
+"""What only a framework's profile says in words."""
+
+
 def without_law(name: str) -> list[tuple[str, str]]:
     """Pairs of words of a setting that no job's time or memory tells apart."""
-    kind = fields_of(Software)[name].kind
+    kind = fields_of(Framework)[name].kind
     words: tuple[Any, ...] = (True, False) if kind.type is bool else kind.words
     answers = {word: [] for word in words}
     for job, layout in JOBS:
         for word in words:
-            software = Software(**{name: word})
-            found = predict(replace(job, software=software), layout)
+            said = {name: word}
+            other = (
+                replace(job, framework=replace(job.profile, **said))
+                if name in OWN
+                else replace(job, software=Software(**said))
+            )
+            found = predict(other, layout)
             seconds = found.step_time_s
             answers[word].append((seconds, found.memory_bytes["needed"]))
     return [
@@ -89,7 +120,7 @@ def without_law(name: str) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize("name", fields_of(Software))
+@pytest.mark.parametrize("name", (*fields_of(Software), *OWN))
 def test_every_word_of_the_software_has_a_law(name: str) -> None:
     """Predictions take a word that no law knows for another one, without a note."""
     assert without_law(name) == []

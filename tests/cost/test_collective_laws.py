@@ -73,38 +73,30 @@ def drawn_networks(draw: st.DrawFn) -> Network:
     return Network("any", tuple(dims))
 
 
+Drawn = tuple[Fabric, tuple[int, ...], tuple[int, ...]]
+
+
 @st.composite
-def fabrics(
-    draw: st.DrawFn, options: tuple[str, ...] = tuple(NAMED)
-) -> tuple[Fabric, tuple[int, ...], tuple[int, ...]]:
-    """A network under an algorithm, or a machine under NCCL's; two groups that fit on it, the
+def fabrics(draw: st.DrawFn, option: str) -> Drawn:
+    """A network under an algorithm, a machine as well under NCCL's; two groups that fit on it, the
     smaller first.
     """
-    if "nccl" in options and draw(st.booleans()):
-        option = "nccl"
-        net = MACHINES[draw(st.sampled_from(sorted(MACHINES)))]
-    else:
-        option = draw(st.sampled_from(options))
-        net = draw(drawn_networks())
+    machines, nets = st.sampled_from([*MACHINES.values()]), drawn_networks()
+    net = draw(machines | nets if option == "nccl" else nets)
     groups = groups_in(sizes_of(net))
     few, many = sorted((draw(groups), draw(groups)), key=prod)
     return Fabric.from_network(net, NetworkTime(option)), few, many
 
 
-def on(
-    machine: str, *groups: tuple[int, ...]
-) -> tuple[Fabric, tuple[int, ...], tuple[int, ...]]:
-    """NCCL on a machine of the catalogue."""
-    few, many = groups
-    return Fabric.from_network(MACHINES[machine], NCCL), few, many
+EACH = pytest.mark.parametrize("option", NAMED)
 
 
-@settings(max_examples=500)
-@given(fabrics(), st.sampled_from((*KINDS, "send")), BYTES)
+@EACH
+@given(st.data(), st.sampled_from((*KINDS, "send")), BYTES)
 def test_links_are_busy_no_longer_than_it_takes_and_one_rank_takes_nothing(
-    where, kind, V
+    option, data, kind, V
 ) -> None:
-    fabric, group, _ = where
+    fabric, group, _ = data.draw(fabrics(option))
     load = fabric.load(kind, V, group)
     assert load.busy.most <= load.seconds * (1 + 1e-12)
     assert 0 <= load.latency <= load.seconds * (1 + 1e-12)
@@ -113,11 +105,11 @@ def test_links_are_busy_no_longer_than_it_takes_and_one_rank_takes_nothing(
     assert fabric.time(kind, 0.0, group) == 0
 
 
-@settings(max_examples=400)
-@given(fabrics(), st.sampled_from((*KINDS, "send")), st.data())
-def test_columns_are_their_rows(where, kind, data) -> None:
+@EACH
+@given(st.data(), st.sampled_from((*KINDS, "send")))
+def test_columns_are_their_rows(option, data, kind) -> None:
     """To the last bit."""
-    fabric, *_ = where
+    fabric, *_ = data.draw(fabrics(option))
     groups = groups_in(sizes_of(Network("n", fabric.dims)))
     rows = data.draw(st.lists(st.tuples(BYTES, groups), min_size=1))
     V = np.array([size for size, _ in rows])
@@ -131,15 +123,15 @@ def test_columns_are_their_rows(where, kind, data) -> None:
         assert np.array_equal(np.broadcast_to(of_all, len(rows)), of_each)
 
 
-@settings(max_examples=400)
-@given(fabrics(SMOOTH), KIND, BYTES, DIM, FASTER)
+@pytest.mark.parametrize("option", SMOOTH)
+@given(st.data(), KIND, BYTES, DIM, FASTER)
 def test_more_bytes_slower_links_and_longer_waits_never_take_less(
-    where, kind, V, i, times
+    option, data, kind, V, i, times
 ) -> None:
     """Nor is a link busier that is faster: where it flips the choice from ring to tree, the tree's
     longer traffic does not count against it.
     """
-    fabric, group, _ = where
+    fabric, group, _ = data.draw(fabrics(option))
 
     def changed(**fields: float) -> Fabric:
         dims = [*fabric.dims]
@@ -187,29 +179,45 @@ def test_a_faster_link_never_costs_nccl_time_with_the_same_choice(
     assert better.time(kind, V, group) <= before * (1 + 1e-12)
 
 
-@given(fabrics(("ring", "levels", "book", "best")), BYTES)
-def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(where, V) -> None:
+@pytest.mark.parametrize("option", ["ring", "levels", "book", "best"])
+@given(st.data(), BYTES)
+def test_an_all_reduce_is_a_reduce_scatter_and_an_all_gather(
+    option, data, V
+) -> None:
     """Or, under the best of several ways, takes less."""
-    fabric, group, _ = where
+    fabric, group, _ = data.draw(fabrics(option))
     both = fabric.time("reduce_scatter", V, group) + fabric.time(
         "all_gather", V, group
     )
     found = fabric.time("all_reduce", V, group)
-    if fabric.how.collective == "best" and not fabric.on_torus:
+    if option == "best" and not fabric.on_torus:
         assert found <= both * (1 + 1e-12)
     else:
         assert found == pytest.approx(both)
 
 
-@settings(max_examples=600)
-@given(fabrics(), KIND, BYTES)
-# by LL128: quicker than LL and than Simple
-@example(on("dgx-a100", (4, 1), (4, 1)), "all_reduce", 3e6)
+@EACH
+@given(st.data(), KIND, BYTES)
 def test_a_floor_holds_for_every_place_and_every_larger_group(
-    where, kind, V
+    option, data, kind, V
 ) -> None:
-    """And more bytes never lower it."""
-    fabric, few, many = where
+    demand_floor(*data.draw(fabrics(option)), kind, V)
+
+
+def test_the_floor_of_ll128_holds() -> None:
+    """Where it is quicker than LL and than Simple."""
+    fabric = Fabric.from_network(MACHINES["dgx-a100"], NCCL)
+    demand_floor(fabric, (4, 1), (4, 1), "all_reduce", 3e6)
+
+
+def demand_floor(
+    fabric: Fabric,
+    few: tuple[int, ...],
+    many: tuple[int, ...],
+    kind: str,
+    V: float,
+) -> None:
+    """Neither group undercuts the floor of the smaller one, and more bytes never lower it."""
     sizes = sizes_of(Network("n", fabric.dims))
 
     def nearest(axis: str) -> Any:

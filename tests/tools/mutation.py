@@ -27,7 +27,7 @@ import random
 import sys
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from fnmatch import fnmatchcase
 from functools import cache
@@ -54,15 +54,14 @@ MOST_S = 20.0
 ROOMS = {
     "count": ("count/*.py",),
     "cost": ("cost/*.py",),
-    "step": (
-        "step/[!am]*.py",
-        "step/microbatch.py",
-        "layout/*.py",
-        "program/cpu.py",
-    ),
+    "layout": ("layout/*.py",),
+    "step": ("step/*.py",),
     "schedule": ("schedule/*.py",),
-    "memory": ("step/memory.py", "step/activations.py"),
+    "program": ("program/*.py",),
+    "prediction": ("prediction/*.py",),
     "search": ("search/*.py",),
+    "limits": ("limits/*.py",),
+    "roofline": ("roofline/*.py",),
 }
 """room -> its files below src/meshwright."""
 PATTERNS = (
@@ -71,11 +70,22 @@ PATTERNS = (
     "tests/cost/test_network.py",
     "tests/count/test_[egm]*.py",
     "tests/layout/*.py",
-    "tests/schedule/test_[bctw]*.py",
-    "tests/step/test_[cho]*.py",
-    "tests/step/test_parts.py",
-    "tests/test_search_bounds.py",
-    "tests/test_search_selectors.py",
+    "tests/limits/test_[!ch]*.py",
+    "tests/limits/test_c[!l]*.py",
+    "tests/program/*.py",
+    "tests/roofline/test_r*.py",
+    "tests/schedule/test_[!p]*.py",
+    "tests/step/test_[!p]*.py",
+    "tests/step/test_p[ah]*.py",
+    "tests/test_search*.py",
+    *(
+        f"tests/test_{name}.py"
+        for name in (
+            *("certainty", "elastic", "expressions", "failures", "pipeline"),
+            *("prediction", "recipes", "replay", "replicas", "runnable"),
+            *("sizing", "strategies", "terms"),
+        )
+    ),
 )
 TESTS = tuple(
     dict.fromkeys(
@@ -110,6 +120,10 @@ class Row(NamedTuple):
         return self.file, self.operator, self.occurrence, self.source
 
 
+Item = tuple[str, Path, mutants.Mutant]
+"""(room, file, mutant)."""
+
+
 def files(room: str) -> list[Path]:
     """The files of a room that hold formulas."""
     found = [
@@ -124,14 +138,16 @@ def files(room: str) -> list[Path]:
     return found
 
 
-def sample(count: int, seed: int) -> list[tuple[str, Path, mutants.Mutant]]:
+def sample(
+    count: int, seed: int, rooms: Sequence[str] = tuple(ROOMS)
+) -> list[Item]:
     """So many mutants as (room, file, mutant): from each file its share of all, and at least a few,
     in random order.
     """
     rng = random.Random(seed)
     every = {
         (room, path): mutants.every(path.read_text("utf-8"))
-        for room in ROOMS
+        for room in rooms
         for path in files(room)
     }
     every = {at: found for at, found in every.items() if found}
@@ -174,6 +190,7 @@ def read(results: Path) -> list[Row]:
 class Part(NamedTuple):
     """What of a sample is tried, against what."""
 
+    rooms: tuple[str, ...] = tuple(ROOMS)
     only: str = "*"
     """A pattern of files."""
     again: bool = False
@@ -183,14 +200,11 @@ class Part(NamedTuple):
     """CPU seconds of tests for a mutant, the shortest first."""
 
 
-Item = tuple[str, Path, mutants.Mutant]
-
-
 def run(results: Path, count: int, seed: int, part: Part) -> None:
     """Try what has not been tried yet."""
     done = {row.key: row for row in read(results)}
     left: list[Item] = []
-    for room, path, mutant in sample(count, seed):
+    for room, path, mutant in sample(count, seed, part.rooms):
         file = str(path.relative_to(SOURCE))
         row = done.get(
             (file, mutant.operator, mutant.occurrence, digest(path))
@@ -323,11 +337,17 @@ def reached(tests: trial.Tests, results: Path) -> Reach:
     return known
 
 
-def score(results: Path, count: int, seed: int, commit: str) -> str:
+def score(
+    results: Path,
+    count: int,
+    seed: int,
+    commit: str,
+    rooms: Sequence[str] = tuple(ROOMS),
+) -> str:
     """The table by file and the list of survivors, as Markdown."""
     chosen = {
         (str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p))
-        for _, p, m in sample(count, seed)
+        for _, p, m in sample(count, seed, rooms)
     }
     rows = [
         row
@@ -427,6 +447,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument(
+        "--rooms", nargs="*", choices=ROOMS, default=tuple(ROOMS)
+    )
+    parser.add_argument(
         "--only", default="*", help="run: a pattern of files, cost/*.py"
     )
     parser.add_argument(
@@ -451,7 +474,13 @@ def main() -> None:
             given.results,
             given.sample,
             given.seed,
-            Part(given.only, given.again, tuple(given.tests), given.most),
+            Part(
+                tuple(given.rooms),
+                given.only,
+                given.again,
+                tuple(given.tests),
+                given.most,
+            ),
         )
     else:
         commit = (
@@ -459,7 +488,10 @@ def main() -> None:
             or os.popen("git rev-parse --short HEAD").read().strip()
         )
         given.output.write_text(
-            score(given.results, given.sample, given.seed, commit), "utf-8"
+            score(
+                given.results, given.sample, given.seed, commit, given.rooms
+            ),
+            "utf-8",
         )
         print(given.output.read_text("utf-8"))
 

@@ -1,43 +1,34 @@
 """A network that can be asked what a collective costs: links, and the algorithm that an assumption
 set names.
 
-One algorithm a file: `nccl` (with `nccl_choice` and `span`), `ring`, `best` (with `tree` and
-`in_network`), `levels`, `torus`, `tabled` (measured), `free`.
+One algorithm a file, named in `describe.assumptions.COLLECTIVES`: `nccl` with `nccl_choice` and
+`span`, `best` with `tree` and `in_network`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pkgutil import resolve_name
 from typing import Any
 
 from ..count.reach import Draw
 from ..count.work import ONCE_A_NODE
-from ..describe.assumptions import NetworkTime
+from ..describe.assumptions import COLLECTIVES, NetworkTime
 from ..describe.network import Network
 from ..num import Num, where
 from . import dispatch_kernels
-from .best import BestAlgorithm
 from .bound import Bound
 from .free import Free
-from .levels import Levels
 from .links import Algorithm, Group, Links, NamedAlgorithm, group_ranks
 from .load import Load, stream
-from .nccl import Nccl
-from .ring import Ring
-from .tabled import Tabled
 from .torus import Torus
 
 NAMED: dict[str, NamedAlgorithm] = {
-    "nccl": Nccl(),
-    "ring": Ring(),
-    "best": BestAlgorithm(),
-    "levels": Levels(),
-    "book": Torus(),
-    "free": Free(),
-    "measured": Tabled(),
+    option: resolve_name(f"{__package__}.{name}")()
+    for option, name in COLLECTIVES.items()
 }
-"""Option `NetworkTime.collective` -> its algorithm."""
+"""Option of `NetworkTime.collective` -> its algorithm."""
 
 
 NUMBERS = frozenset((int, float))

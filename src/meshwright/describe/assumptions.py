@@ -87,15 +87,16 @@ one of the catalogue (MI300X), so that what nobody measured is never the faster.
 """
 
 
-COLLECTIVES = (
-    "nccl",
-    "ring",
-    "best",
-    "levels",
-    "book",
-    "free",
-    "measured",
-)
+COLLECTIVES = {
+    "nccl": "nccl:Nccl",
+    "ring": "ring:Ring",
+    "best": "best:BestAlgorithm",
+    "levels": "levels:Levels",
+    "book": "torus:Torus",
+    "free": "free:Free",
+    "measured": "tabled:Tabled",
+}
+"""Option of `NetworkTime.collective` -> the class of `cost/` that times it (file:class)."""
 
 
 @dataclass(frozen=True)
