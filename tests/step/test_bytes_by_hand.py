@@ -599,6 +599,26 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     assert found.once == 0.0
 
 
+@pytest.mark.parametrize("dense", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("leading", [0.0, 3.0])
+def test_the_last_layer_keeps_its_own_and_works(
+    dense: float, leading: float
+) -> None:
+    """With all others gone: of the larger kind that the device has, what one keeps and a quarter."""
+    layout = cut("pp2")
+    job = framework(layout, replace(MODEL, layers=4))
+    kinds = model_cost(layer(saved=100.0), layer(saved=300.0))
+    (found,) = activations.activations(
+        DeviceMicrobatch.from_layout(job, layout),
+        kinds,
+        [ModelShare((dense, leading), 0.0, 0.0, 1.0)],
+    )
+    most = 300.0 if leading else 100.0 if dense else 0.0
+    assert found.last == 1.25 * most
+    assert found.each == 100.0 * dense + 300.0 * leading + 16.0
+    assert found.once == 0.25 * most
+
+
 @pytest.mark.parametrize("blocks", [0, 2])
 def test_gradients_of_logits_wait_in_16_bits(blocks: int) -> None:
     """Where weight gradients are held back, those of every block that has logits of its own."""
