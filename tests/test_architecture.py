@@ -345,6 +345,26 @@ def test_the_repository_holds_nothing_that_a_run_left() -> None:
     assert {file.split("/")[0] for file in files} <= AT_THE_ROOT
 
 
+FILLED = {
+    *("Joined", "Keys", "LiveUnit", "Record", "SearchState", "Shell"),
+    *("StorageSource", "TimedPart"),
+}
+"""Dataclasses that a loop fills."""
+
+
+def test_what_is_described_and_answered_does_not_change() -> None:
+    """Dataclasses are frozen: what was computed of one stays true of it."""
+    changing = {
+        node.name
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef)
+        for by in map(ast.unparse, node.decorator_list)
+        if by.startswith("dataclass") and "frozen=True" not in by
+    }
+    assert changing == FILLED
+
+
 def test_nothing_dangerous() -> None:
     """No pickle, no eval, no exec, no unsafe loader anywhere in the package."""
     for file in FILES:

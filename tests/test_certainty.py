@@ -13,6 +13,7 @@ from meshwright import Job, Layout, Prediction, cluster, model, predict
 from meshwright.describe.families import framework_family
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
+from meshwright.prediction.classes import sharding
 from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
@@ -41,6 +42,16 @@ def dense() -> Prediction:
 
 def told(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setattr(certainty, "evidence", lambda: known(**changes))
+
+
+def test_a_layout_shards_weights_or_gradients_beside_what_cuts_it() -> None:
+    for words, said in (
+        ("tp8 zero1", ""),
+        ("zero2", "ZeRO-2"),
+        ("tp2 pp4 zero3", "ZeRO-3 tp pp"),
+        ("cp2 zero3", "ZeRO-3 cp"),
+    ):
+        assert sharding(cut(words)) == said
 
 
 def test_an_interval_is_quantiles_times_the_width(

@@ -11,7 +11,7 @@ from meshwright.describe.frozen import put
 from meshwright.limits import closed_forms as cf
 from meshwright.limits.answer import limits
 from meshwright.limits.laws import LAWS
-from meshwright.limits.scenario import Scenario, preset
+from meshwright.limits.scenario import Scenario, preset, presets
 from meshwright.prediction.failures import Failures
 from refusals import refusal
 
@@ -36,6 +36,28 @@ def test_growth_is_counted_from_t0_in_one_unit_or_in_two() -> None:
         assert cf.scaled_flops(RUN, x, a, macs=True) == pytest.approx(
             cf.scaled_flops(RUN, x, a) * factor
         )
+
+
+@pytest.mark.parametrize("a", [0.0, 0.1, 0.3])
+def test_a_batch_that_grows_is_at_the_end_the_batch_that_it_has_grown_to(
+    a: float,
+) -> None:
+    """T0 is counted in FLOPs, T in multiply-adds."""
+    x = cf.latency_reach(RUN)
+    T = cf.scaled_flops(RUN, x, a)
+    grown = RUN.batch * (T / 2 / cf.FIRST_FLOPS) ** a
+    assert (a > 0) == (grown > RUN.batch)
+    there = replace(RUN, batch=grown)
+    assert cf.scaled_flops(there, x, 0.0) == pytest.approx(T)
+
+
+def test_low_latency_is_a_tenth_of_a_launch() -> None:
+    usual = preset("h100").assumptions.chip.launch_s
+    low = [name for name in presets() if "low-latency" in name]
+    assert low
+    for name in low:
+        launch = preset(name).assumptions.chip.launch_s
+        assert launch == pytest.approx(usual / 10)
 
 
 def test_largest_model_and_largest_run_agree() -> None:

@@ -182,6 +182,15 @@ def test_sensitivity_to_what_decides() -> None:
         ("HBM bandwidth x 2", "chip.hbm_bandwidth", 2.0),
         ("1 month", "duration_s", 1 / 3),
         ("6 months", "duration_s", 2.0),
+        ("L2 bandwidth x 0.5", "chip.hierarchy.l2_bandwidth", 0.5),
+        ("L2 bandwidth x 2", "chip.hierarchy.l2_bandwidth", 2.0),
+        (
+            "shared-memory bandwidth x 0.5",
+            "chip.hierarchy.smem_bytes_per_clock",
+            0.5,
+        ),
+        ("half the layers", "law.depth.coefficient", 0.5),
+        ("200 tokens a parameter", "law.tokens_per_parameter", 10.0),
     ],
 )
 def test_a_change_is_what_its_words_say(

@@ -12,6 +12,7 @@ from meshwright.limits.realistic import (
     RealCurve,
     Realism,
     ladder,
+    numbers_of_chips,
     real_curve,
     run_of,
     run_on,
@@ -44,6 +45,17 @@ def test_a_transformer_of_a_law() -> None:
     assert model.moe is None
     sparse = transformer(preset("h100/sparse").law, 12288.0, Realism())
     assert sparse.moe and (sparse.moe.experts, sparse.moe.top_k) == (8, 1)
+
+
+@pytest.mark.parametrize("chips", [0.5, 1, 3, 64, 100])
+def test_numbers_of_chips_are_small_odd_multiples_of_powers_of_two(
+    chips: float,
+) -> None:
+    """With the number asked for, if it is one."""
+    found = numbers_of_chips(H100, chips)
+    odd = H100.law.mantissas or (1,)
+    every = range(1, math.floor(chips) + 1)
+    assert found == [n for n in every if n // (n & -n) in odd]
 
 
 def test_every_omission_changes_what_is_counted() -> None:
