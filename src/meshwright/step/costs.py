@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ..cost.layer import Clock
+from ..cost.load import Busy
 from ..count.microbatch import DeviceMicrobatch
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -35,8 +36,17 @@ from .pipeline import (
     uses_schedule_order,
 )
 from .shares import ModelShares, model_shares
-from .sync import update
-from .total import Microbatch, Step, join, microbatch_on, pipeline_of
+from .sync import link_traffic, update
+from .total import (
+    DeviceStep,
+    Microbatch,
+    Step,
+    device_steps,
+    join,
+    microbatch_on,
+    pipeline_of,
+    shares_links,
+)
 from .weights import DeviceSync, device_syncs
 
 if TYPE_CHECKING:  # as in `pipeline`
@@ -203,20 +213,38 @@ class StepCosts:
             self.job, self.most_replicas, owned, zero=zero, clock=self.clock
         )
 
+    @property
+    def rounds(self) -> Num:
+        """Microbatches that a rank runs through each of its chunks."""
+        return self.deal.rounds(microbatches(self.job, self.layout))
+
+    @part(*PASSES, *SHARDS)
+    def devices(self) -> tuple[DeviceStep, ...]:
+        """The slow devices with their synchronisation."""
+        return device_steps(
+            self.rounds,
+            self.layout.zero,
+            self.microbatch.devices,
+            self.syncs,
+            how=self.clock.overlap,
+        )
+
+    @part(*PASSES, *SHARDS)
+    def traffic(self) -> Busy:
+        """Seconds of each dimension of the network, but for the pipeline."""
+        sent = ((d.passes, d.sync) for d in self.devices)
+        return link_traffic(sent, self.rounds, self.layout.zero)
+
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
         """The sum: pipeline, synchronisation and optimizer."""
+        shared = shares_links(self.clock.overlap, self.layout.zero)
         return join(
-            schedule_of(self.layout).rounds(
-                microbatches(self.job, self.layout)
-            ),
-            self.layout.zero,
-            self.microbatch,
-            pipeline=self.pipeline,
-            idle_ways=self.idle_ways,
-            syncs=self.syncs,
+            self.pipeline,
+            self.devices,
+            self.idle_ways,
             update_seconds=self.update_seconds,
-            how=self.clock.overlap,
+            links=self.traffic + self.pipeline.links if shared else Busy(),
         )
 
     @part(*PASSES)

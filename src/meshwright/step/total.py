@@ -43,7 +43,6 @@ from .sync import (
     Passes,
     SyncWait,
     device_passes,
-    link_traffic,
     sync_wait,
 )
 from .weights import DeviceSync
@@ -237,22 +236,18 @@ def pipeline_of(
     return Pipeline(total, sends_and_bubble, links)
 
 
-def join(
+def device_steps(
     m: Num,
     zero: int,
-    microbatch: Microbatch,
-    pipeline: Pipeline,
-    idle_ways: Sequence[FillAndDrain],
+    devices: Sequence[DevicePasses],
     syncs: Sequence[DeviceSync],
-    update_seconds: Num,
     how: Overlap,
-) -> Step:
-    """A step of its parts. m: microbatches that a rank runs through each of its chunks;  zero: ZeRO
-    stage;  idle_ways: of each device (`pipeline.fill_and_drain`), none where papers add up;  syncs:
-    of each device;  update_seconds: of the optimizer.
+) -> tuple[DeviceStep, ...]:
+    """Devices in a step, whatever its order. m: microbatches that a rank runs through each of its
+    chunks;  zero: ZeRO stage.
     """
     tied = syncs[0].tied_gradients.seconds
-    devices = tuple(
+    return tuple(
         DeviceStep(
             passes.whole,
             sync,
@@ -260,26 +255,39 @@ def join(
             wait=sync_wait(passes, sync, m, zero, how=how.dp)._replace(
                 tied_gradients=tied
             ),
-            idle_way=way,
         )
-        for passes, sync, way in zip_longest(
-            microbatch.devices, syncs, idle_ways
-        )
+        for passes, sync in zip(devices, syncs, strict=True)
     )
+
+
+def join(
+    pipeline: Pipeline,
+    devices: Sequence[DeviceStep],
+    idle_ways: Sequence[FillAndDrain],
+    update_seconds: Num,
+    links: Busy,
+) -> Step:
+    """A step of its parts. idle_ways: of each device (`pipeline.fill_and_drain`), none where papers
+    add up;  update_seconds: of the optimizer;  links: as in `Step`.
+    """
     outside = devices[0].wait.outside
     if not idle_ways:  # papers add up
         spans, works = [d.span for d in devices], [d.work for d in devices]
         outside = reduce(maximum, spans) - reduce(maximum, works)
-    links = Busy()
-    if idle_ways and shares_links(how, zero):
-        each = ((d.passes, d.sync) for d in devices)
-        links = link_traffic(each, m, zero) + pipeline.links
+    ordered = zip_longest(devices, idle_ways)
     return Step(
-        pipeline, outside, update_seconds, devices=devices, links=links
+        pipeline,
+        outside,
+        update_seconds,
+        devices=tuple(d._replace(idle_way=way) for d, way in ordered),
+        links=links,
     )
 
 
 def shares_links(how: Overlap, zero: int) -> bool:
-    """Sends and synchronisation hide at the same time, on the same links, with a ZeRO stage."""
+    """Sends and synchronisation hide at the same time, on the same links, with a ZeRO stage. Papers
+    add up what is sent, whatever else lies on the links.
+    """
     dp = how.dp.at(zero)
-    return how.pp != "none" and dp.scope != "none" and dp.links == "shared"
+    ordered = how.pp == "interleaved"
+    return ordered and dp.scope != "none" and dp.links == "shared"
