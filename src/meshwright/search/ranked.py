@@ -231,19 +231,14 @@ class Ranking:
         self, limit: float, many: int, search_number: int | None
     ) -> bool:
         """Search again where a space may hold more layouts within the limit; False: nowhere."""
+        if not (self.by_replay or self.by_walk):
+            return False
         again = False
         for number, one in enumerate(self.searches):
-            bounds = (self.by_replay or self.by_walk) and search_number in (
-                None,
-                number,
-            )
-            if bounds and limit > self.complete_to[number]:
+            asked = search_number in (None, number)
+            if asked and limit > self.complete_to[number]:
                 more = search(
-                    self.job,
-                    one.space,
-                    max(many, len(one.rows) + 1),
-                    within=limit,
-                    weigh=self.weigh,
+                    self.job, one.space, many, within=limit, weigh=self.weigh
                 )
                 one.rows = sorted({*one.rows, *more.rows})
                 self.complete_to[number] = max(
