@@ -114,13 +114,13 @@ def lower_bounds(
     Every group lies nearest, and only options count under which the least bytes of the row fit; inf
     where there are none. job: that of the search, or the same with a batch of one sequence.
     """
-    clock, choice = optimistic_clock(job), state.choice
+    clock = optimistic_clock(job)
     bounds = np.full(length(rows.low), np.inf)
-    options = np.full(choice.shape, np.inf)
+    options = np.full(state.choice.shape, np.inf)
     for start in range(0, length(rows.low), BLOCK):
         some = slice(start, start + BLOCK)
         block, mine = pick(rows, some), bounds[some]
-        for each in points(job, clock, block, choice, limit=state.limit):
+        for each in points(state, block, job, clock):
             seconds = np.where(
                 each.bytes <= state.capacity, each.seconds, np.inf
             )

@@ -48,8 +48,9 @@ ROUND = 4096
 GROWTH = 8
 """How many times as many rows each round has as the one before. The limit hardly falls after the
 first rounds, so later ones are long: what they cost is calls, not rows."""
-PLACED_FIRST = 16
-"""Layouts with the smallest bounds that are placed first, for a limit."""
+PLACED_FIRST = 1 / 16
+"""Layouts with the smallest bounds that are placed first, for a limit: so many for each row of the
+round."""
 PLACED = 32768
 """Layouts that are placed at once at most, so that long intervals fill no memory."""
 
@@ -139,20 +140,24 @@ def _fill(
         small = pick(small, may_fit(state, small.low))
         others &= np.isin(group, group[small.low["split"].astype(np.intp)])
     large = candidates.rows(state.limit, others)
-    yield from _bound_and_place(candidates, large)
     fewer = candidates.fewer_replicas(small.join(large))
-    yield from _bound_and_place(candidates, fewer, progress)
+    # with a limit from the first, small rounds are worth no call
+    yield from _bound_and_place(
+        candidates, large.join(fewer), progress, ROUND * GROWTH
+    )
 
 
 def _bound_and_place(
     candidates: Candidates,
     waiting: Intervals,
     progress: Progress | None = None,
+    size: int = FIRST,
 ) -> Iterator[None]:
     """Growing rounds, those rows first whose layers take least: bounded by pipelines of layers,
     then by the step, and placed where the bound allows it, for a better limit in the next round.
+    size: rows of the first round.
     """
-    state, size = candidates.state, FIRST
+    state = candidates.state
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
     while True:
@@ -180,7 +185,8 @@ def _bound_and_place(
             state, Rows(some.low, high), state.job
         )
         some = some._replace(bound=bounds)
-        yield from _best_first(state, some, option_bounds)
+        placed = int(size * PLACED_FIRST)
+        yield from _best_first(state, some, option_bounds, placed)
         size *= GROWTH
 
 
@@ -193,15 +199,16 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    state: SearchState, some: Intervals, option_bounds: Grid
+    state: SearchState, some: Intervals, option_bounds: Grid, size: int
 ) -> Iterator[None]:
     """Rows of intervals are placed in growing rounds, smallest bound first, as long as one may
-    enter the k best. option_bounds: what none of them undercuts under each combination of options.
+    enter the k best. option_bounds: what none of them undercuts under each combination of options;
+    size: layouts of the first round.
     """
     some = pick(some, np.argsort(some.bound, kind="stable"))
     # layouts up to and with each interval
     total = np.cumsum(some.replica_counts)
-    start, size = 0, PLACED_FIRST
+    start = 0
     while start < len(total):
         done = total[start - 1] if start else 0.0
         end = max(np.searchsorted(total, done + size, "right"), start + 1)

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ..describe.job import Job
 from ..step import clock_of, oom
 from .degrees import all_rows, most_replicas
@@ -18,7 +16,7 @@ from .options import options
 from .placement import placements
 from .points import Rows, points
 from .space import Space
-from .state import SearchState
+from .state import Everything, SearchState
 from .table import BLOCK, Grid, Table, keep, length, pick
 
 ROWS_WITHOUT_BOUND = 64
@@ -39,9 +37,10 @@ def brute(
     """Every grid point of the space, evaluated: the oracle of the cascade, exact counts, heat
     maps.
     """
-    state = SearchState(job, space, k, **(criteria(job) | limits))
+    state = Everything(job, space, k, **(criteria(job) | limits))
     for table in all_rows(job, space):
-        evaluate(state, table, count=True)
+        evaluate(state, table)
+    state.searched = state.feasible + state.too_big
     return state
 
 
@@ -52,16 +51,11 @@ def criteria(job: Job) -> dict[str, Any]:
 
 
 def evaluate(
-    state: SearchState,
-    table: Table,
-    bounds: Grid | None = None,
-    count: bool = False,
+    state: SearchState, table: Table, bounds: Grid | None = None
 ) -> None:
     """Place rows, ask for the seconds and bytes of each placement and add them to the search.
 
-    table: rows that are not placed;  bounds: seconds that none of them undercuts under each
-    combination of options (axes of `Options.shape`): options above the limit are left out. None:
-    all are asked.  count: evaluate all and count them, whatever the limit (brute force).
+    table: rows that are not placed;  bounds: as in `points`.
     """
     job = state.job
     for start in range(0, length(table), BLOCK):
@@ -69,21 +63,10 @@ def evaluate(
         placed, shares = placements(job, rows, state.space)
         for begin in range(0, length(placed), BLOCK):
             some = slice(begin, begin + BLOCK)
-            alive = None if bounds is None else bounds <= state.highest
-            mine = pick(placed, some)
-            where = pick(shares, some)
-            limit = np.inf if count else state.limit
-            every = points(
-                job,
-                clock_of(job),
-                Rows(mine, shares=where),
-                choice=state.choice,
-                alive=alive,
-                limit=limit,
-            )
-            state.add([*every], mine, where)
-            if count:
-                state.searched = state.feasible + state.too_big
+            mine, where = pick(placed, some), pick(shares, some)
+            rows_here = Rows(mine, shares=where)
+            for each in points(state, rows_here, job, clock_of(job), bounds):
+                state.add(each, mine, where)
 
 
 def has_legal_row(job: Job, space: Space) -> bool:

@@ -66,11 +66,10 @@ def legal(
     job: Job,
     choice: Options,
     variants: Sequence[Layout],
-    alive: Mask,
     high: Layout | None = None,
     any_number: bool = False,
 ) -> Mask:
-    """(`OPTION_AXES`, row): where rows can run under the options that are alive.
+    """(`OPTION_AXES`, row): where rows can run under each combination of options.
 
     variants: rows under each setting of sequence parallelism, placed or not;  high: the same with
     the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
@@ -100,7 +99,6 @@ def legal(
         any_number=any_number,
     )
     masks = [
-        alive[..., None],
         orders[None, None, :, None, number],
         *_without_copies(job, choice, low, low if high is None else high),
     ]
@@ -114,7 +112,8 @@ def legal(
                 each
             ]
         masks.append(mask)
-    return reduce(and_, masks)
+    shape = (*choice.shape, len(number))
+    return np.broadcast_to(reduce(and_, masks), shape)
 
 
 def _without_copies(
@@ -179,10 +178,9 @@ def legal_options(
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
     counts = np.zeros(length(table))
-    every = np.ones(choice.shape, dtype=bool)
     for start in range(0, length(table), BLOCK):
         some = slice(start, start + BLOCK)
         variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        runs = legal(job, choice, variants, every)
+        runs = legal(job, choice, variants)
         counts[some] = runs.sum(axis=(0, 1, 2, 3))
     return counts

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..cost.layer import Clock
 from ..describe.frozen import with_values
@@ -18,14 +17,9 @@ from ..program.resident import whole_program
 from ..step import StepCosts, uses_schedule_order
 from .columns import layouts, model_costs
 from .legal import legal
-from .options import Options
 from .schedule_options import ScheduleOption
-from .table import Column, Mask, Table, pick
-
-OptionMask = NDArray[np.bool_]
-"""(sequence parallel, recomputation, schedule, ZeRO stage): the options that are looked at."""
-Place = tuple[int, int, int, int]
-"""Of one combination of options, on the same axes."""
+from .state import Points, SearchState
+from .table import Column, Grid, Mask, Table, pick
 
 
 class Rows(NamedTuple):
@@ -41,49 +35,38 @@ class Rows(NamedTuple):
     """A schedule need not run with their number of microbatches: they stand for larger ones."""
 
 
-class Points(NamedTuple):
-    """Rows under one combination of options."""
-
-    place: Place
-    seconds: Column
-    """inf where the layout cannot run."""
-    bytes: Column
-    """Of tensors on the fullest device, at its fullest moment."""
-
-
 def points(
+    state: SearchState,
+    rows: Rows,
     job: Job,
     clock: Clock,
-    rows: Rows,
-    choice: Options,
-    alive: OptionMask | None = None,
-    limit: float = np.inf,
+    bounds: Grid | None = None,
 ) -> Iterator[Points]:
-    """Seconds and bytes of the rows under each combination of options that is legal in some row.
+    """Seconds and bytes of the rows under each combination of options that is legal in some row,
+    as long as they are within the limit: a combination that leaves all rows out is skipped.
 
-    Rows that are not placed (`Rows.shares` None) have lower bounds instead of seconds. clock: the
-    job's, or that of a bound;  alive: mask of the combinations that are asked (None: all);  limit:
-    seconds beyond which a row is left out (inf). A combination that leaves all rows out is skipped.
+    Rows that are not placed (`Rows.shares` None) have lower bounds instead of seconds. job, clock:
+    the search's, or those of a bound;  bounds: seconds that no row undercuts under each combination
+    of options (axes of `Options.shape`), in whose order these are asked, so that what the first add
+    to the search limits the others (None: 0).
     """
+    choice = state.choice
     variants, high = layouts(job, choice, rows.low, rows.shares), None
     if rows.high is not None:
         high = layouts(job, choice, rows.high, rows.shares)[0]
-    if alive is None:
-        alive = np.ones(choice.shape, dtype=bool)
-    runs = legal(
-        job,
-        choice,
-        variants,
-        alive=alive,
-        high=high,
-        any_number=rows.any_number,
-    )
+    runs = legal(job, choice, variants, high, rows.any_number)
+    if bounds is None:
+        bounds = np.zeros(choice.shape)
     distinct_costs, which = model_costs(job, variants, clock, choice.recompute)
     costs = [pick(cost, which) for cost in distinct_costs]
     cache: dict[Any, Any] = {}
     is_bound = rows.shares is None
-    for i, r, k, z in np.argwhere(runs.any(axis=-1)).tolist():
+    places = np.argwhere(runs.any(axis=-1))
+    order = np.argsort(bounds[tuple(places.T)], kind="stable")
+    for i, r, k, z in places[order].tolist():
         place = i, r, k, z
+        if bounds[place] > state.highest:
+            return
         step_costs = StepCosts(
             job,
             choice.layout(variants[i], place),
@@ -98,13 +81,13 @@ def points(
             _unsure(job, choice.schedules[k], step_costs) if is_bound else 0.0
         )
         quick = runs[i, r, k, z] & (
-            step_costs.pipeline.total - unsure <= limit
+            step_costs.pipeline.total - unsure <= state.highest
         )
         # a pipeline alone is above the limit: the rest of the step is not asked for
         if not quick.any():
             continue
         seconds = np.where(quick, step_costs.step.total - unsure, np.inf)
-        if (seconds <= limit).any():
+        if (seconds <= state.highest).any():
             bytes_ = (
                 _program_bytes(step_costs, quick)
                 if whole_program(job)

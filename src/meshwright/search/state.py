@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,6 @@ from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..layout.placement import Shares
 from .options import Options, options
-from .points import Points
 from .space import DEGREES, Space
 from .table import Column, Table
 
@@ -34,6 +34,17 @@ Weigh = Callable[[Any, Any], Any]
 """(seconds, bytes) of layouts -> what ranks them: never less than the seconds."""
 
 
+class Points(NamedTuple):
+    """Rows of a table under one combination of options."""
+
+    place: tuple[int, int, int, int]
+    """Positions of sequence parallelism, recomputation, schedule and ZeRO stage in `Options`."""
+    seconds: Column
+    """inf where the layout cannot run."""
+    bytes: Column
+    """Of tensors on the fullest device, at its fullest moment."""
+
+
 class RankedRow(NamedTuple):
     """A layout as it ranks: by its merit, and among ties by the rest, from left to right."""
 
@@ -44,7 +55,7 @@ class RankedRow(NamedTuple):
     degrees: tuple[float, ...]
     """In the order of `DEGREES`."""
     options: tuple[int, int, int, int]
-    """Positions of sequence parallelism, recomputation, schedule and ZeRO stage in `Options`."""
+    """As in `Points.place`."""
     placement: tuple[float, ...]
     """The share of each axis in each dimension of the network."""
 
@@ -127,21 +138,18 @@ class SearchState:
         """All rows within the limit are kept, not k of them."""
         return self.slack > 0.0 or self.keep_first
 
-    def add(
-        self,
-        several: Sequence[Points],
-        table: Table,
-        shares: Shares,
-    ) -> None:
-        """Merge layouts: the rows of a placed table under some options, each with its seconds and
-        bytes. Those that do not fit, or are beyond the limit, are only counted.
+    def add(self, points: Points, table: Table, shares: Shares) -> None:
+        """Merge layouts: the rows of a placed table. Those that do not fit, or are beyond the
+        limit, are only counted.
         """
-        if not several:
-            return
-        fresh = [self._newcomers(each) for each in several]
-        row, merit, bytes_, *options = (
-            np.concatenate(columns) for columns in zip(*fresh, strict=True)
-        )
+        runs = points.seconds < np.inf
+        fits = runs & (points.bytes <= self.capacity)
+        self.evaluated += len(runs)
+        fine = int(np.count_nonzero(fits))
+        self.feasible += fine
+        self.too_big += int(np.count_nonzero(runs)) - fine
+        row = np.flatnonzero(fits & (points.seconds <= self.limit))
+        merit, bytes_ = points.seconds[row], points.bytes[row]
         if self.weigh:
             merit = self.weigh(merit, bytes_)
         # many newcomers limit each other, which spares sorting their rows
@@ -161,31 +169,13 @@ class SearchState:
             merit[kept].tolist(),
             bytes_[kept].tolist(),
             zip(*degrees, strict=True),
-            zip(*(number[kept].tolist() for number in options), strict=True),
+            repeat(points.place),
             zip(*placed, strict=True),
         )
         self.rows = sorted({*self.rows, *new})
         self.limit = self._limit_with([row.merit for row in self.rows])
         rows = self.rows if self._keeps_all else self.rows[: self.k]
         self.rows = [row for row in rows if row.merit <= self.limit]
-
-    def _newcomers(self, each: Points) -> tuple[Any, ...]:
-        """(row, seconds, bytes, numbers of the options) of those that fit and stay within the
-        limit; all are counted.
-        """
-        runs = each.seconds < np.inf
-        fits = runs & (each.bytes <= self.capacity)
-        self.evaluated += len(runs)
-        fine = int(np.count_nonzero(fits))
-        self.feasible += fine
-        self.too_big += int(np.count_nonzero(runs)) - fine
-        good = np.flatnonzero(fits & (each.seconds <= self.limit))
-        return (
-            good,
-            each.seconds[good],
-            each.bytes[good],
-            *(np.full(len(good), number) for number in each.place),
-        )
 
     @property
     def layouts(self) -> list[Layout]:
@@ -216,6 +206,12 @@ class SearchState:
             **{**common, **choice.schedules[schedule].fields},
             placement=dict(zip(AXES, shares, strict=True)),
         )
+
+
+class Everything(SearchState):
+    """Of brute force: every layout is looked at, and counted."""
+
+    highest = LARGEST
 
 
 class Smallest(SearchState):
