@@ -16,8 +16,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Any
 
 from ...errors import BadInput
 from ..formulas import worked_out
@@ -45,6 +45,8 @@ ESCAPES = {"n": "\n", "t": "\t"}
 """Letters behind a backslash in $'...' -> what they are there."""
 UNREAD = "\ue000"
 """Stands for a text that only a run of the script knows."""
+SUM = re.compile(r"\(\((?:[^()\n]|\([^()\n]*\))*\)\)")
+"""((a condition on numbers))."""
 REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -82,6 +84,12 @@ class Shell:
     """Functions in each other that are being read: their arguments are those of their calls."""
     asks: bool = False
     """It uses an argument that is not known."""
+    status: bool | None = True
+    """Whether what came before `&&`, `||` or `then` was true; None: that is not known."""
+    ran: bool = False
+    """It was a command, whose status only a run knows; it is taken to succeed."""
+    testing: bool = False
+    """A `[[` is open, whose parts `&&` and `||` join."""
 
     def text(self, name: str) -> str:
         """The text of a name; empty if it was never set."""
@@ -186,6 +194,8 @@ def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
         return "array", i + 1
     if text.startswith("<<", i) and not text.startswith("<<<", i):
         return "unread", _after_document(text, i)
+    if not begun and (counted := SUM.match(text, i)):
+        return "word", counted.end()
     if sign := next((o for o in OPERATORS if text.startswith(o, i)), ""):
         return "operator", i + len(sign)
     if c in " \t\r":
@@ -254,12 +264,27 @@ def _after_document(text: str, start: int) -> int:
     return stop.end() if stop else len(text)
 
 
+@dataclass
+class Branch:
+    """An open `if`, `case` or group of commands in braces."""
+
+    word: str
+    runs: bool
+    """What is read now is carried out."""
+    done: bool = False
+    """One branch was carried out, or none can be."""
+    unknown: bool = False
+    """Which one is, only a run knows."""
+
+
+JOINED = ("&&", "||")
+
+
 def _run(shell: Shell, tokens: list[str]) -> None:
     """Go through the statements, keeping track of conditions."""
-    # of each open `if` or `case`: [this branch runs, one has run, which one is not known]
-    taken: list[list[Any]] = []
+    taken: list[Branch] = []
     statement: list[str] = []
-    before, defined = "", False
+    before, defined, after = "", False, ""
     for token in [*tokens, "\n"]:
         defined |= (before, token) == ("(", ")") or token == "function"
         before = token
@@ -270,50 +295,111 @@ def _run(shell: Shell, tokens: list[str]) -> None:
         if token in OPERATORS and not (
             statement and statement[0].endswith("=(")
         ):
-            _statement(shell, statement, taken)
+            _statement(shell, statement, taken, after)
+            if statement or token in JOINED:
+                after = token if token in JOINED else ""
             statement = []
-            if len(taken) > MOST_OPEN:
-                raise BadInput(
-                    f"the script has more than {MOST_OPEN} conditions in each other"
-                )
         elif token == ")" and statement:
-            _assign_array(shell, statement, taken)
-            statement = []
+            if _carried_out(shell, taken, after):
+                _assign_array(shell, statement, _unknown(shell, taken, after))
+            statement, after = [], ""
         elif token != "\n":
             statement.append(token)
 
 
-def _statement(shell: Shell, words: list[str], taken: list[list[Any]]) -> None:
-    """One simple command, or a part of a condition."""
-    at = 0
+def _open(shell: Shell, word: str, taken: list[Branch], after: str) -> None:
+    """Begin an `if`, a `case` or a group."""
+    runs = _carried_out(shell, taken, after)
+    unknown = runs and (word == "case" or _unknown(shell, taken, after))
+    taken.append(Branch(word, runs, done=not runs, unknown=unknown))
+    if len(taken) > MOST_OPEN:
+        raise BadInput(
+            f"the script has more than {MOST_OPEN} conditions in each other"
+        )
+
+
+def _runs(shell: Shell, after: str) -> bool | None:
+    """Is what stands after `&&` or `||` carried out? None: only a run knows."""
+    if after == "&&":
+        return True if shell.ran else shell.status
+    if after == "||" and (shell.ran or shell.status is None):
+        return None
+    return not (after and shell.status)
+
+
+def _carried_out(shell: Shell, taken: list[Branch], after: str) -> bool:
+    """May a statement be carried out, in all branches that are open?"""
+    return all(b.runs for b in taken) and _runs(shell, after) is not False
+
+
+def _unknown(shell: Shell, taken: list[Branch], after: str) -> bool:
+    """Does only a run know whether that statement is carried out?"""
+    return any(b.unknown for b in taken) or _runs(shell, after) is None
+
+
+def _statement(
+    shell: Shell, words: list[str], taken: list[Branch], after: str
+) -> None:
+    """One simple command, or a part of a condition.  after: what joins it to the one before."""
+    at, negated = 0, False
     while at < len(words):
         first = words[at]
-        if first in ("then", "do", "{", "}", "!"):
-            at += 1
-        elif first in ("if", "elif"):
-            if first == "if":
-                taken.append([False, False, False])
-            elif not taken:
+        if first in ("if", "case", "{"):
+            _open(shell, first, taken, after)
+        elif first == "elif":
+            if not taken:
                 raise BadInput("the script has an elif without an if")
-            open_ = all(t[0] for t in taken[:-1]) and not taken[-1][1]
-            holds = _holds(shell, words[at + 1 :]) if open_ else False
-            taken[-1][0] = holds is not False
-            taken[-1][1] |= holds is True
-            taken[-1][2] |= holds is None
-            return
-        elif first == "case":
-            taken.append([all(t[0] for t in taken), False, True])
-            return
+            taken[-1].runs = not taken[-1].done
+        elif first == "then" and taken:
+            branch = taken[-1]
+            holds = None if shell.ran else shell.status
+            branch.unknown |= branch.runs and holds is None
+            branch.done |= branch.runs and holds is True
+            branch.runs &= holds is not False
         elif first == "else" and taken:
-            taken[-1][:2] = [not taken[-1][1], True]
-            at += 1
+            taken[-1].runs, taken[-1].done = not taken[-1].done, True
         elif first in ("fi", "esac") and taken:
             taken.pop()
-            return
-        else:
+        elif first == "}":
+            if taken and taken[-1].word == "{":
+                taken.pop()
+        elif first == "!":
+            negated = not negated
+        elif first not in ("then", "do"):
             break
-    if at < len(words) and all(t[0] for t in taken):
-        _command(shell, words[at:], any(t[2] for t in taken))
+        if first in ("case", "fi", "esac"):
+            return
+        at += 1
+        after = "" if first != "!" else after
+    words = words[at:]
+    if not words:
+        return
+    inside = shell.testing and bool(after)
+    tests = inside or _tests(shell, words)
+    shell.testing = "]]" not in words and (inside or words[0] == "[[")
+    if not _carried_out(shell, taken, after):
+        return
+    unknown = _unknown(shell, taken, after)
+    if tests:
+        holds = _holds(shell, words)
+        shell.status = None if holds is None else holds is not negated
+        shell.status = None if _runs(shell, after) is None else shell.status
+    else:
+        _command(shell, words, unknown)
+        shell.status = True
+    shell.ran = not tests and not ASSIGNED.match(words[-1])
+
+
+def _tests(shell: Shell, words: list[str]) -> bool:
+    """Is it a condition on texts or numbers, or a name that is true or false?"""
+    first = words[0]
+    if first in ("[", "[[", "test", "true", "false") or first.startswith("(("):
+        return True
+    alone = len(words) == 1 and first.startswith(("$", '"$'))
+    return alone and "".join(filled(shell, first, one=True)) in TRUTHS
+
+
+TRUTHS = {"true": True, "false": False}
 
 
 def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
@@ -378,13 +464,11 @@ def _run_by_shells(shell: Shell, command: list[str]) -> list[str]:
     return made
 
 
-def _assign_array(
-    shell: Shell, words: list[str], taken: list[list[Any]]
-) -> None:
-    """NAME=( words ) or NAME+=( words )."""
-    if all(t[0] for t in taken) and (match := ASSIGNED.match(words[0])):
+def _assign_array(shell: Shell, words: list[str], doubtful: bool) -> None:
+    """NAME=( words ) or NAME+=( words ).  doubtful: whether it runs is not known."""
+    if match := ASSIGNED.match(words[0]):
         values = [w for word in words[1:] for w in filled(shell, word)]
-        if any(t[2] for t in taken):
+        if doubtful:
             _doubt(shell, values)
             values = [] if match[2] else [UNREAD]
         shell.names[match[1]] = (
@@ -428,14 +512,36 @@ def readable(words: list[str]) -> list[str]:
 
 
 def _holds(shell: Shell, words: list[str]) -> bool | None:
-    """Is the condition true? None: it is on what is not known; one that is not on texts or numbers
-    counts as false.
-    """
-    plain = [
-        " ".join(filled(shell, w, one=True))
-        for w in words
-        if w not in ("[", "[[", "]", "]]")
-    ]
+    """Is the condition true? None: only a run knows, as of files and of what was never set."""
+    if words[0].startswith("(("):
+        value = _number(shell, words[0][2:-2])
+        return None if value in ("", UNREAD) else value != "0"
+    if len(words) == 1:  # without brackets
+        return TRUTHS.get("".join(filled(shell, words[0], one=True)))
+    raw = [w for w in words if w not in ("[", "[[", "]", "]]", "test")]
+    return _any_holds(shell, raw) if len(raw) < MOST_OPEN else None
+
+
+def _any_holds(shell: Shell, words: list[str]) -> bool | None:
+    """Is one of several conditions true that `-o` joins, of which each may be several with `-a`?"""
+    for joined, settles in (("-o", True), ("-a", False)):
+        if joined in words[1:-1]:
+            at = words.index(joined, 1)
+            parts = [
+                _any_holds(shell, w) for w in (words[:at], words[at + 1 :])
+            ]
+            rest = None if None in parts else not settles
+            return settles if settles in parts else rest
+    if words[:1] == ["!"]:
+        holds = _any_holds(shell, words[1:])
+        return None if holds is None else not holds
+    return _one_holds(
+        [" ".join(filled(shell, w, one=True)) for w in words], words
+    )
+
+
+def _one_holds(plain: list[str], raw: list[str]) -> bool | None:
+    """A condition of up to three words.  raw: as they are written, quotes and all."""
     match plain:  # whoever reads it gives no arguments
         case ["-n", text]:
             return text not in ("", UNREAD)
@@ -444,13 +550,19 @@ def _holds(shell: Shell, words: list[str]) -> bool | None:
     if any(UNREAD in text for text in plain):
         return None
     match plain:
+        case [text]:
+            return text != ""
         case [a, "==" | "=" | "-eq", b]:
-            return a == b
+            return a == b or fnmatchcase(a, b) and not {*raw[2]} & {*"'\""}
         case [a, "!=" | "-ne", b]:
-            return a != b
+            return not (
+                a == b or fnmatchcase(a, b) and not {*raw[2]} & {*"'\""}
+            )
+        case [a, "=~", b] if re.fullmatch(r"[\w-]+", b):
+            return b in a
         case [a, how, b] if how in ORDER and a.isdecimal() and b.isdecimal():
             return bool(ORDER[how](int(a), int(b)))
-    return False
+    return None
 
 
 def filled(
@@ -584,7 +696,9 @@ def _number(shell: Shell, text: str) -> str:
     if UNREAD in plain:
         return UNREAD
     try:
-        value = worked_out(plain[:200].strip().replace("/", "//"), {})
+        plain = plain[:200].strip().replace("/", "//")
+        plain = plain.replace("&&", " and ").replace("||", " or ")
+        value = worked_out(plain, {})
     except (ValueError, ZeroDivisionError, TypeError, KeyError):
         return ""
     whole = isinstance(value, int) and abs(value) < MOST_NUMBER
