@@ -17,6 +17,7 @@ from layouts import cut
 from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.describe.fields import fields_of
 from meshwright.describe.job import ONE_DEVICE, PRECISIONS
+from meshwright.describe.model import Model
 from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
@@ -504,6 +505,19 @@ def test_a_field_is_written_or_refused_with_a_sentence(
         assert len(str(error)) > 20
         return
     assert before != after or field in ("dp",)
+
+
+@pytest.mark.parametrize("name", ["nanotron", "gpt-neox"])
+def test_a_width_of_heads_that_says_nothing_new_is_left_out(name: str) -> None:
+    """Both refused head_dim 128 of 16 heads in 2,048; they have no key for another one."""
+    shape = {"layers": 8, "hidden": 2048, "heads": 16, "ffn": 8192}
+    model = Model(name="m", vocab=50257, seq=2048, **shape)
+    plain = replace(BASE, model=model)
+    said = replace(plain, model=replace(model, head_dim=128))
+    assert bridge.write(said, name, PLACE) == bridge.write(plain, name, PLACE)
+    with refusal("model.head_dim = 64"):
+        other = replace(plain, model=replace(model, head_dim=64))
+        bridge.write(other, name, PLACE)
 
 
 @pytest.mark.parametrize("name", [*table.written()])

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_tabled import FILES
+from test_tabled import FILES, read
 
+from meshwright import Job, Layout
 from meshwright.describe.framework import framework
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import table
+from meshwright.formats.bridge.reading import FileKeys
+from meshwright.layout.rules import framework_refusals
 from refusals import refusal
 from shell import Shell
 
@@ -218,7 +221,9 @@ TRAIN = "train.py --model_name_or_path /a/b --per_device_train_batch_size 2 --lr
     ("start", "asked"),
     [
         ("accelerate launch --config_file a.yaml", {"zero", "precision"}),
-        ("accelerate launch --use_deepspeed --zero_stage 3", {"zero", "precision"}),
+        ("accelerate launch --use_deepspeed --zero_stage 3", {"precision"}),
+        ("accelerate launch --config_file a.yaml --mixed_precision bf16", {"zero"}),
+        ("accelerate launch --use_deepspeed --mixed_precision no", {"zero"}),
         ("accelerate launch --num_processes 8", set()),
         ("torchrun --nproc_per_node 8", set()),
     ],
@@ -233,6 +238,40 @@ def test_what_accelerates_settings_decide_is_asked_for(
         "run.sh", f"{start} {TRAIN} --bf16 --deepspeed z3.json"
     )
     assert not said.unread and layout(said)["zero"] == 3
+
+
+def test_what_accelerate_is_told_on_its_command_line_counts() -> None:
+    """open-instruct's scripts/train/dgx-spark/sft_no_robots.sh was read in fp32."""
+    start = "python -m accelerate.commands.launch --mixed_precision bf16"
+    file = bridge.read_file("run.sh", f"{start} {TRAIN}")
+    assert file.tables["job"]["precision"] == "bf16"
+    own = bridge.read_file("run.sh", f"{start} {TRAIN} --fp16")
+    assert own.tables["job"]["precision"] == "fp16"
+    start += (
+        " --use_deepspeed --deepspeed_config_file a/stage3_no_offload.conf"
+    )
+    file = bridge.read_file("run.sh", f"{start} {TRAIN}")
+    assert (layout(file)["zero"], {*file.unread}) == (3, set())
+    assert file.tables["job"]["framework"] == "deepspeed"
+
+
+@pytest.mark.parametrize(
+    ("more", "numbers", "optimizer"),
+    [
+        ("", "bf16-pure", "adamw-pure"),
+        ("--fsdp 'full_shard auto_wrap'", "bf16-pure", "adamw-pure"),
+        ("--deepspeed z3.json", "fp32", None),
+        ("--fsdp 'full_shard auto_wrap' --bf16", "bf16", None),
+    ],
+)
+def test_numbers_that_no_flag_casts_are_those_of_the_weights(
+    more: str, numbers: str, optimizer: str | None
+) -> None:
+    """run_clm.py --torch_dtype bfloat16 alone was read in fp32; DeepSpeed refuses such weights
+    without bf16.enabled (runtime/engine.py, __check_params)."""
+    loaded = f"torchrun {TRAIN} --torch_dtype bfloat16 {more}"
+    job = bridge.read_file("run.sh", loaded).tables["job"]
+    assert (job["precision"], job.get("optimizer")) == (numbers, optimizer)
 
 
 def test_a_file_in_place_of_fsdps_words_is_asked_for() -> None:
@@ -878,14 +917,51 @@ def test_deepspeed_beside_megatrons_arguments() -> None:
     assert file.tables["job"]["tokens"] == 3e11
 
 
-def test_ranks_of_ulysses_are_not_idle() -> None:
-    """trl/examples/accelerate_configs/alst_ulysses_4gpu.yaml had "2 of 4 chips are idle"."""
-    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
-    text += "deepspeed_config: {{zero_stage: 3}}\nparallelism_config:\n"
-    text += "  parallelism_config_dp_shard_size: 2\n  parallelism_config_sp_size: {}\n"
-    with refusal("Ulysses"):
-        bridge.read_file("a.yaml", text.format(2))
-    assert not bridge.read_file("a.yaml", text.format(1)).left
+ULYSSES = {
+    "run.sh": OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "")
+    + " --ds-sequence-parallel-size {}\n",
+    "a.json": '{{"train_micro_batch_size_per_gpu": 1, "bf16": {{"enabled": true}},'
+    ' "zero_optimization": {{"stage": 3}}, "sequence_parallel_size": {}}}',
+    "a.yaml": "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
+    "deepspeed_config: {{zero_stage: 3}}\nparallelism_config:\n"
+    "  parallelism_config_dp_shard_size: 2\n  parallelism_config_sp_size: {}\n",
+}
+"""Sequences that DeepSpeed cuts, in three files."""
+
+
+@pytest.mark.parametrize("name", ULYSSES)
+def test_sequences_that_deepspeed_cuts_are_predicted(name: str) -> None:
+    """Its ranks were idle, and then its profile refused them. Gradients of cut sequences are summed
+    in fp32 (DeepSpeed, runtime/constants.py, seq_parallel_communication_data_type).
+    """
+    cut = bridge.read_file(name, ULYSSES[name].format(4), chips=8)
+    whole = bridge.read_file(name, ULYSSES[name].format(1), chips=8)
+    assert layout(cut)["cp"] == 4 and not cut.left
+    assert layout(cut)["cp_exchange"] == "all-to-all"
+    assert cut.tables["software"]["reduction_numbers"] == "fp32"
+    assert "reduction_numbers" not in whole.tables.get("software", {})
+    by = cut.tables["job"]["framework"]
+    run = Job("llama3-8b", "8xh100-sxm", 8, Layout(), framework=by)
+    for cp, way, runs in (
+        (4, "all-to-all", True),
+        (4, "gather", False),
+        (1, "ring", True),
+    ):
+        at = Layout(cp=cp, dp=8 // cp, cp_exchange=way, zero=3)
+        assert (not framework_refusals(run, at)) is runs, (way, cp)
+
+
+def test_numbers_in_which_deepspeed_sums_gradients() -> None:
+    said = json.loads(ULYSSES["a.json"].format(1))
+    for word, sums, left in (
+        ("fp32", "fp32", False),
+        ("bf16", None, False),
+        ("fp16", None, True),
+    ):
+        text = json.dumps({**said, "communication_data_type": word})
+        file = bridge.read_file("a.json", text)
+        made = file.tables.get("software", {}).get("reduction_numbers")
+        assert (made, bool(file.left)) == (sums, left), word
 
 
 def test_a_name_of_a_model_that_is_set_elsewhere_is_none() -> None:
@@ -1065,7 +1141,7 @@ def test_a_loop_without_the_trainer_leaves_its_numbers_to_accelerate() -> None:
     )
     assert not unread(bridge.read_file("a.yaml", text))
     text += "checkpointing_steps: epoch\n"
-    assert unread(bridge.read_file("a.yaml", text)) == {"precision"}
+    assert unread(bridge.read_file("a.yaml", text)) == {"precision", "zero"}
 
 
 # ---------------------------------------------------------------- FlagScale, TRL, BigCode, VeOmni
@@ -1254,3 +1330,97 @@ def test_a_model_by_name_with_other_sizes_is_asked_for() -> None:
     assert not same.missing and not same.left.keys() - {
         "distributed.defer_fsdp_grad_sync"
     }
+
+
+# ---------------------------------------------------------------- the fifth draw
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        (
+            "transformers",
+            {"vision_tower": "openai/clip"},
+            "images beside text",
+        ),
+        ("llama-factory", {"task": "mmlu_test"}, "evaluates a model"),
+    ],
+)
+def test_what_is_no_training_of_a_text_model_is_refused(
+    name: str, changes: dict[str, Any], words: str
+) -> None:
+    with refusal(words):
+        read(name, **changes)
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["training/dpo_training.py", "reward_modeling.py", "ppo.py", "grpo.py"],
+)
+def test_a_program_of_preferences_is_no_fine_tuning(program: str) -> None:
+    """MedicalGPT's scripts/run_dpo.sh and run_rm.sh, whose flags are the Trainer's alone."""
+    with refusal("preferences or rewards"):
+        bridge.read_file(
+            "run.sh", TRAIN.replace("train.py", f"python {program}")
+        )
+    with refusal("preferences or rewards"):
+        bridge.read_file("run.sh", TRAIN.replace("train.py", "trl dpo"))
+    sft = bridge.read_file("run.sh", TRAIN.replace("train.py", "trl sft"))
+    assert sft.format.name == "transformers"
+
+
+def titan(**keys: object) -> bridge.ForeignFile:
+    """A file of torchtitan's of 2024."""
+    usual = {
+        "model.name": "llama3",
+        "model.flavor": "8B",
+        "training.seq_len": 8,
+    }
+    said = {**usual, "training.tensor_parallel_degree": 1, **keys}
+    return bridge.understood_as("torchtitan-toml", FileKeys(said, 8))
+
+
+def test_a_model_of_images_in_torchtitan_is_refused() -> None:
+    with refusal("model of images"):
+        titan(**{"model.name": "flux", "encoder.t5_encoder": "t5"})
+
+
+def test_a_bert_of_nemo_without_its_second_head_is_no_decoder() -> None:
+    """auto_configurator/base_configs/bert.yaml of NeMo's launcher was read as a GPT."""
+    bert = NEMO + "  bert_binary_head: false\n  data: {masked_lm_prob: 0.15}\n"
+    with refusal("only decoders"):
+        bridge.read_file("a.yaml", bert)
+
+
+def test_experts_of_nemo_run_one_by_one_unless_they_are_grouped() -> None:
+    experts = "  num_moe_experts: 8\n  moe_router_topk: 2\n"
+    for more, told in (("", True), ("  moe_grouped_gemm: true\n", False)):
+        file = bridge.read_file("a.yaml", NEMO + experts + more)
+        assert any("one after the other" in n for n in file.notes) is told
+        assert "moe_grouped_gemm" not in file.left
+
+
+def test_eight_bits_of_neox_and_a_null_of_nanotron() -> None:
+    neox = read("gpt-neox", use_bnb_optimizer=True, fp32_allreduce=True)
+    assert neox.tables["job"]["optimizer"] == "adamw-8bit"
+    assert "tensor parallelism" in neox.left["fp32_allreduce"]
+    null = read("nanotron", **{"model.model_config.moe_config": None})
+    assert null.tables == read("nanotron").tables
+
+
+@pytest.mark.parametrize(
+    ("norm", "more", "runs", "told"),
+    [
+        ("rmsnorm", False, "torch", False),
+        ("rmsnorm", True, None, False),
+        ("fused_rmsnorm", False, None, False),
+        ("np_layernorm", False, None, True),
+    ],
+)
+def test_norms_of_torchtitan_of_2024(
+    norm: str, more: bool, runs: str | None, told: bool
+) -> None:
+    """models/norms.py: an RMSNorm in operations of its own, until torch.compile fuses them."""
+    file = titan(**{"model.norm_type": norm, "training.compile": more})
+    assert file.tables["software"].get("norm") == runs
+    assert ("model.norm_type" in file.left) is told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -175,15 +175,36 @@ SHARDS = (
 """Flags of `accelerate launch` with which weights are sharded (commands/launch.py)."""
 
 
+def _told_accelerate(words: Sequence[str]) -> dict[str, Any]:
+    """Flags of accelerate before a program, with their values; none where it starts none."""
+    head = words[: program_at(words, 0)]
+    named = "launch" in head and any("accelerate" in word for word in head)
+    if named or "accelerate.commands.launch" in head:
+        return arguments(["launch.py", *head])
+    return {}
+
+
 def sharded_by(words: Sequence[str]) -> str:
     """The flag of accelerate before a program that says how its weights are sharded, or ""."""
-    head = words[: program_at(words, 0)]
-    if "launch" not in head or not any("accelerate" in word for word in head):
-        return ""
-    named = [
-        word.lstrip("-").partition("=")[0].replace("-", "_") for word in head
-    ]
-    return next((flag for flag in SHARDS if flag in named), "")
+    told = _told_accelerate(words)
+    return next((flag for flag in SHARDS if flag in told), "")
+
+
+def through_accelerate(
+    words: Sequence[str], said: Collection[str]
+) -> dict[str, Any]:
+    """What accelerate is told of numbers and DeepSpeed, as flags of the Trainer that it starts,
+    whose own (`said`) come first (training_args.py, ACCELERATE_MIXED_PRECISION).
+    """
+    told = _told_accelerate(words)
+    flags: dict[str, Any] = {}
+    if "mixed_precision" in told and not {"bf16", "fp16"} & {*said}:
+        flags = {n: n == told["mixed_precision"] for n in ("bf16", "fp16")}
+    if file := told.get("deepspeed_config_file"):
+        flags["deepspeed"] = file
+    elif stage := told.get("zero_stage"):
+        flags["deepspeed"] = f"zero{stage}"
+    return flags
 
 
 def ranks_started(words: Sequence[str], script: Shell) -> int | None:

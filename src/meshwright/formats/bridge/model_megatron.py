@@ -90,7 +90,8 @@ def moe(k: Keys) -> dict[str, Any] | None:
         )
     if not (has_own_model(k) and experts):
         return None
-    if k.title == "Megatron-LM" and not k.flag("moe_grouped_gemm"):
+    grouped = k.flag("moe_grouped_gemm")
+    if not grouped and k.title in ("Megatron-LM", "NeMo 1"):
         k.notes.append(
             "without --moe-grouped-gemm experts run one after the other: the prediction, which has"
             " them grouped, is too fast"

@@ -18,7 +18,8 @@ def layers(k: Keys) -> int | None:
     """
     format = get("nanotron")
     for key in k.said:
-        if key.startswith(M) and not format.knows(key):
+        on = k.said[key] is not None
+        if on and key.startswith(M) and not format.knows(key):
             raise BadInput(
                 f"nanotron: {key} is of another model than Llama or Qwen2, which is not read: give"
                 " it as config.json"

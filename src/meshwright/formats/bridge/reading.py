@@ -210,7 +210,8 @@ def train_as_loaded(format: Format, keys: Keys, job: dict[str, Any]) -> None:
     """Weights that nobody shards are trained in the numbers in which they are loaded (the format's
     `loaded`): PyTorch's AdamW keeps its states in those of its parameters, and no masters.
     """
-    if not keys.alone or "loaded" not in format.let:
+    stays = job.get("optimizer") in [unmastered(name) for name in MOMENTS]
+    if stays or not keys.alone or "loaded" not in format.let:
         return
     loaded = keys["loaded"]
     optimizer = format.cells.get("job.optimizer")

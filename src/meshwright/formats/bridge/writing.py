@@ -52,6 +52,12 @@ def keys_of(
         job = dataclasses.replace(
             job, software=dataclasses.replace(job.software, gradients=None)
         )
+    m = job.model
+    if "model.head_dim" not in format.cells and m.h * m.heads == m.hidden:
+        # what a model without the field has
+        job = dataclasses.replace(
+            job, model=dataclasses.replace(m, head_dim=None)
+        )
     l = job.layout
     if l.dp % l.dp_replicate:
         raise BadInput(
