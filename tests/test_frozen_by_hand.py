@@ -13,7 +13,7 @@ import meshwright
 from meshwright import predict  # the rooms in their order
 
 ROOMS = ("count", "cost", "step", "schedule", "search", "layout")
-GROWS = {"SearchState", "Smallest"}
+GROWS = {"SearchState", "Everything", "Smallest"}
 """What is found on the way: these alone change."""
 
 
