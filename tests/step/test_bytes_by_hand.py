@@ -31,6 +31,8 @@ from meshwright.step.microbatch import (
 from meshwright.step.parameters import Parameters, end_parts, end_units
 from meshwright.step.weights import WeightSync, weight_sync
 
+on_device = DeviceMicrobatch.from_layout
+
 GB = 1e9
 UNITS = MemoryCount(
     framework_bytes=0.0,
@@ -156,7 +158,7 @@ def in_use(
 
 def test_two_layers_and_the_ends_are_gathered() -> None:
     """ZeRO 3: 2 bytes of two layers of 10 and of both ends; gradients of the larger: 4 bytes."""
-    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    both = ModelShare((4.0, 0.0), 1.0, 1.0)
     layout = Layout(dp=4)
     found = in_use(3, layout, both, model_cost(layer()))
     assert found == {
@@ -165,12 +167,12 @@ def test_two_layers_and_the_ends_are_gathered() -> None:
     }
     # the same on the first of two stages, which holds no table twice
     assert in_use(3, cut("pp2 dp4"), both, model_cost(layer())) == found
-    inner = ModelShare((4.0, 0.0), 0.0, 0.0, 1.0)
+    inner = ModelShare((4.0, 0.0), 0.0, 0.0)
     assert in_use(2, layout, inner, model_cost(layer())) == {
         "gradient of a unit": 40.0
     }
     assert in_use(1, layout, inner, model_cost(layer())) == {}
-    one = ModelShare((1.0, 0.0), 0.0, 0.0, 1.0)
+    one = ModelShare((1.0, 0.0), 0.0, 0.0)
     assert (
         in_use(3, layout, one, model_cost(layer()))["whole weights in use"]
         == 20
@@ -188,7 +190,7 @@ def ends_of(
         assumptions=REALISTIC,
         framework=framework_named(name),
     )
-    both = ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    both = ModelShare((4.0, 0.0), 1.0, 1.0)
     asked = job, job.layout, model_cost(layer()), both
     return end_units(*asked), end_parts(*asked)
 
@@ -208,11 +210,11 @@ def test_ends_that_are_units_of_their_own_come_and_go_apart() -> None:
 def test_what_no_replica_shares_is_not_gathered() -> None:
     """One group for each rank (HSDP of all): nothing is sharded; experts over ep = dp have one copy
     of each, and only the dense part is."""
-    inner = ModelShare((2.0, 0.0), 1.0, 1.0, 1.0)
+    inner = ModelShare((2.0, 0.0), 1.0, 1.0)
     copies = Layout(dp=4, dp_replicate=4)
     assert set(in_use(3, copies, inner, model_cost(layer())).values()) == {0.0}
     apart = cut("dp8 ep8")
-    share = ModelShare((2.0, 0.0), 0.0, 0.0, 1.0)
+    share = ModelShare((2.0, 0.0), 0.0, 0.0)
     parts = model_cost(layer(experts=500.0))
     found = in_use(3, apart, share, parts, EXPERTS)
     assert found["whole weights in use"] == 2 * 20
@@ -226,25 +228,25 @@ def test_the_two_largest_layers_of_two_kinds() -> None:
     """One of 10 and many of 30: both of the large kind, or, of one each, one and one."""
     layout, parts = Layout(dp=4), model_cost(layer(), layer(weights=30.0))
     for share, both in (
-        (ModelShare((4.0, 3.0), 0.0, 0.0, 1.0), 60),
-        (ModelShare((4.0, 1.0), 0.0, 0.0, 1.0), 40),
-        (ModelShare((0.0, 1.0), 0.0, 0.0, 1.0), 30),
-        (ModelShare((1.0, 0.0), 0.0, 0.0, 1.0), 10),
-        (ModelShare((1.5, 0.5), 0.0, 0.0, 1.0), 30),
+        (ModelShare((4.0, 3.0), 0.0, 0.0), 60),
+        (ModelShare((4.0, 1.0), 0.0, 0.0), 40),
+        (ModelShare((0.0, 1.0), 0.0, 0.0), 30),
+        (ModelShare((1.0, 0.0), 0.0, 0.0), 10),
+        (ModelShare((1.5, 0.5), 0.0, 0.0), 30),
     ):
         found = in_use(3, layout, share, parts, EXPERTS)
         assert found["whole weights in use"] == 2 * both
         wide = 30 if share.layers[1] else 10
         assert found["gradient of a unit"] == 4 * wide
     wide_first = model_cost(layer(weights=30.0), layer())
-    share = ModelShare((1.0, 3.0), 0.0, 0.0, 1.0)
+    share = ModelShare((1.0, 3.0), 0.0, 0.0)
     found = in_use(3, layout, share, wide_first, EXPERTS)
     assert found["whole weights in use"] == 2 * (30 + 10)
 
 
 def test_a_tied_embedding_is_gathered_once() -> None:
     model = replace(MODEL, vocab=20, tied_embeddings=True)
-    parts, both = model_cost(layer()), ModelShare((4.0, 0.0), 1.0, 1.0, 1.0)
+    parts, both = model_cost(layer()), ModelShare((4.0, 0.0), 1.0, 1.0)
     found = in_use(3, Layout(dp=4), both, parts, model)
     assert found["whole weights in use"] == 2 * (20 + 3000 - 20 * WIDTH)
 
@@ -280,12 +282,8 @@ def test_logits_inputs_and_placeholder_of_the_head(
     job, parts = framework(layout), model_cost(layer())
     logits = 3 * TOKENS * VOCAB / tp
     parts = parts._replace(head=layer(saved=5.0 + 4 * logits))
-    assert (
-        activations.logits(DeviceMicrobatch.from_layout(job, layout)) == logits
-    )
-    assert activations.head_bytes(
-        DeviceMicrobatch.from_layout(job, layout), parts
-    ) == {
+    assert activations.logits(on_device(job, layout)) == logits
+    assert activations.head_bytes(on_device(job, layout), parts) == {
         "logits and loss": bytes_ * logits,
         "inputs of the head": 5.0,
         # two bytes a logit go with the logits, and more than its own are gone by then
@@ -293,20 +291,11 @@ def test_logits_inputs_and_placeholder_of_the_head(
         "placeholder of the head's gradient": 2 * VOCAB / tp * WIDTH,
     }
     again = replace(job, model=replace(job.model, mtp_layers=2))
-    found = activations.head_bytes(
-        DeviceMicrobatch.from_layout(again, layout), parts
-    )
+    found = activations.head_bytes(on_device(again, layout), parts)
     assert found["logits and loss"] == 3 * bytes_ * logits
     assert found["inputs of the head"] == 5.0 - 2 * 4 * logits
     none = framework(layout, dummy_weight_gradients=False)
-    assert (
-        len(
-            activations.head_bytes(
-                DeviceMicrobatch.from_layout(none, layout), parts
-            )
-        )
-        == 3
-    )
+    assert len(activations.head_bytes(on_device(none, layout), parts)) == 3
 
 
 @pytest.mark.parametrize(("twice", "copies"), [(False, 2), (True, 4)])
@@ -315,9 +304,7 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     it beside the shard."""
     layout = cut("tp4")
     job = framework(layout, gathered_twice=twice)
-    found = activations.backward_bytes(
-        DeviceMicrobatch.from_layout(job, layout), 100.0, 40.0
-    )
+    found = activations.backward_bytes(on_device(job, layout), 100.0, 40.0)
     assert found == {
         "computed again": 60.0,
         "temporaries of the backward pass": 25.0,
@@ -325,17 +312,13 @@ def test_temporaries_of_the_backward_pass(twice: bool, copies: int) -> None:
     }
     alone = cut("tp4 whole")
     assert (
-        len(
-            activations.backward_bytes(
-                DeviceMicrobatch.from_layout(job, alone), 100.0, 40.0
-            )
-        )
+        len(activations.backward_bytes(on_device(job, alone), 100.0, 40.0))
         == 2
     )
     # a compiler that knows the room makes what is recomputed where it is read
     planned = framework(layout, holds_recomputed=False)
     assert activations.backward_bytes(
-        DeviceMicrobatch.from_layout(planned, alone), 100.0, 40.0
+        on_device(planned, alone), 100.0, 40.0
     ) == {
         "computed again": 0.0,
         "temporaries of the backward pass": 25.0,
@@ -346,9 +329,7 @@ def test_the_kind_of_layer_that_takes_most() -> None:
     layout = cut("whole")
     job = framework(layout)
     small, large, absent = (
-        activations.backward_bytes(
-            DeviceMicrobatch.from_layout(job, layout), saved, kept
-        )
+        activations.backward_bytes(on_device(job, layout), saved, kept)
         for saved, kept in ((100.0, 100.0), (400.0, 100.0), (900.0, 0.0))
     )
     for layers, kinds in (
@@ -583,19 +564,15 @@ def test_under_a_framework_a_layer_works_beside_the_head() -> None:
     job = framework(layout, replace(MODEL, vocab=VOCAB, layers=4))
     parts = model_cost(layer(saved=1e9))
     logits = TOKENS * VOCAB
-    share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = activations.activations(
-        DeviceMicrobatch.from_layout(job, layout), parts, [share]
-    )
+    share = ModelShare((2.0, 0.0), 0.0, 1.0)
+    (found,) = activations.activations(on_device(job, layout), parts, [share])
     head = 4 * logits + (7.0 - 4 * logits) + 2 * VOCAB * WIDTH
     assert found.each == 2e9 + 16.0, "and the output of the stage"
     assert found.head == pytest.approx(head)
     gathered = 2 * 2 * TOKENS * WIDTH * (1 - 1.0)
     assert found.once == pytest.approx(0.25e9 + gathered - head)
     small = model_cost(layer(saved=8.0))
-    (found,) = activations.activations(
-        DeviceMicrobatch.from_layout(job, layout), small, [share]
-    )
+    (found,) = activations.activations(on_device(job, layout), small, [share])
     assert found.once == 0.0
 
 
@@ -627,10 +604,8 @@ def test_gradients_of_logits_wait_in_16_bits(blocks: int) -> None:
     job = framework(layout, model)
     parts = model_cost(layer(saved=8.0))
     logits = (1 + blocks) * TOKENS * VOCAB
-    share = ModelShare((2.0, 0.0), 0.0, 1.0, 1.0)
-    (found,) = activations.activations(
-        DeviceMicrobatch.from_layout(job, layout), parts, [share]
-    )
+    share = ModelShare((2.0, 0.0), 0.0, 1.0)
+    (found,) = activations.activations(on_device(job, layout), parts, [share])
     assert found.late == parts.head.saved - (4 - 2) * logits
 
 
@@ -642,9 +617,7 @@ def test_chances_for_people() -> None:
 
 def test_a_kind_that_a_device_lacks_takes_nothing() -> None:
     """While it has others; of models of one kind every device has some."""
-    microbatch = DeviceMicrobatch.from_layout(
-        a_job(Layout(dp=1), memory=UNITS), Layout(dp=1)
-    )
+    microbatch = on_device(a_job(Layout(dp=1), memory=UNITS), Layout(dp=1))
     both = model_cost(layer(saved=100.0), layer(saved=300.0))
     for number, most in ((2.0, 0.0), 100.0), ((0.0, 2.0), 300.0):
         share = ModelShare(number, 0.0, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,15 +21,10 @@ from meshwright.train.model import Decoder
 
 SEQ, BATCH, VOCAB = 32, 8, 256
 LLAMA = Model("llama", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2)
-LLAMA6 = Model(
-    "llama of 6 layers, heads of its own width",
-    6,
-    64,
-    4,
-    160,
-    VOCAB,
-    SEQ,
-    kv_heads=2,
+LLAMA6 = replace(
+    LLAMA,
+    name="llama of 6 layers, heads of its own width",
+    layers=6,
     head_dim=24,
     qk_norm=True,
 )
@@ -47,31 +43,18 @@ GPT = Model(
     bias=True,
     tied_embeddings=True,
 )
-WINDOW = Model(
-    "windows",
-    4,
-    64,
-    4,
-    160,
-    VOCAB,
-    SEQ,
+WINDOW = replace(
+    LLAMA,
+    name="windows",
     kv_heads=1,
     window=8,
     full_every=2,
     norm="nonparametric",
 )
-MIXTRAL = Model(
-    "mixtral", 4, 64, 4, 160, VOCAB, SEQ, kv_heads=2, moe=MoE(8, 2, 96)
-)
-DEEPSEEK = Model(
-    "shared experts, dense layers first",
-    4,
-    64,
-    4,
-    160,
-    VOCAB,
-    SEQ,
-    kv_heads=2,
+MIXTRAL = replace(LLAMA, name="mixtral", moe=MoE(8, 2, 96))
+DEEPSEEK = replace(
+    LLAMA,
+    name="shared experts, dense layers first",
     moe=MoE(
         4,
         2,
@@ -82,25 +65,13 @@ DEEPSEEK = Model(
         shared_gate=True,
     ),
 )
-FEW_EXPERTS = Model(
-    "fewer experts than ranks",
-    4,
-    64,
-    4,
-    160,
-    VOCAB,
-    SEQ,
-    kv_heads=2,
-    moe=MoE(2, 1, 96),
+FEW_EXPERTS = replace(
+    LLAMA, name="fewer experts than ranks", moe=MoE(2, 1, 96)
 )
-PLAIN_EXPERTS = Model(
-    "experts with biases, no gates",
-    4,
-    64,
-    4,
-    160,
-    VOCAB,
-    SEQ,
+PLAIN_EXPERTS = replace(
+    LLAMA,
+    name="experts with biases, no gates",
+    kv_heads=None,
     gated=False,
     bias=True,
     norm="layernorm",
