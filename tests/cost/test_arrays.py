@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from meshwright import Job, Layout, catalog
 from meshwright import step as ours
 from meshwright.cost.chip import compute_time, exposed_memory, rates
-from meshwright.cost.nccl import Nccl
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import (
@@ -31,6 +30,7 @@ from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
 from meshwright.step import memory
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
+from same_choice import SameChoice
 
 DEGREES = (
     "tp",
@@ -274,7 +274,7 @@ def test_a_better_machine_is_never_slower(model: str) -> None:
     )
     before = ours.step_time(job, rows)
     how = job.assumptions
-    chosen = replace(how.network, algorithm=Nccl(seen=net.dims))
+    chosen = replace(how.network, algorithm=SameChoice(net.dims))
     held = replace(job, assumptions=replace(how, network=chosen))
     assert np.array_equal(ours.step_time(held, rows), before)
     for cluster in better:

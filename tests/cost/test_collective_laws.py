@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from meshwright import Dim, Layout, Network, catalog, network
 from meshwright.cost.floors import any_links
 from meshwright.cost.load import KINDS
-from meshwright.cost.nccl import Nccl, nearer_is_quicker
+from meshwright.cost.nccl import nearer_is_quicker
 from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.layout.placement import Nearest
 from meshwright_studies.reproduce.lbl.rings import DefectiveRing
+from same_choice import SameChoice
 
 RATES, WAITS = st.floats(1e9, 1e12), st.floats(0, 1e-4)
 BYTES = st.just(1.0) | st.floats(1.0, 1e11)
@@ -163,6 +164,8 @@ def test_more_bytes_slower_links_and_longer_waits_never_take_less(
     FASTER,
 )
 @example(("jean-zay-v100", (4, 2)), "all_gather", 1.0, 1, 2.0)
+# the tuner takes 17 % longer with what it believes of the faster network
+@example(("book-h800", (4, 16)), "all_reduce", 2.0**23, 1, 1.5)
 def test_a_faster_link_never_costs_nccl_time_with_the_same_choice(
     where, kind, V, i, times
 ) -> None:
@@ -173,7 +176,8 @@ def test_a_faster_link_never_costs_nccl_time_with_the_same_choice(
         for j, d in enumerate(net.dims)
     )
     better = Fabric.from_network(
-        replace(net, dims=dims), replace(NCCL, algorithm=Nccl(seen=net.dims))
+        replace(net, dims=dims),
+        replace(NCCL, algorithm=SameChoice(net.dims)),
     )
     before = Fabric.from_network(net, NCCL).time(kind, V, group)
     assert better.time(kind, V, group) <= before * (1 + 1e-12)

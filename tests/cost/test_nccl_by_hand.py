@@ -5,6 +5,7 @@ from what `docs/collectives.md` and NVIDIA/nccl, src/graph/tuning.cc, say (commi
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from math import ceil, floor, inf, log2, sqrt
 
@@ -282,7 +283,7 @@ def choices() -> set[tuple[bool, ...]]:
         net = links()
         on = over(net, tuple(map(float, group)))
         nvls = group[1] == 1
-        took = nccl_choice.all_reduce(on, V, (), nvls)
+        took = nccl_choice.all_reduce(on, V, nvls)
         # which of LL128 and Simple is quicker says nothing where a ring or a tree takes LL
         took = took._replace(
             ll128=took.ll128 & ~np.bool_(took.ll),
@@ -311,7 +312,7 @@ def test_corrections_of_trees(V: float) -> None:
     """Each step of the tables, on sixteen nodes."""
     on = over(links(), (8.0, 16.0))
     for believed, protocol in zip(
-        nccl_choice._tree(on, V, ()), ("LL", "LL128", "Simple"), strict=True
+        nccl_choice._tree(on, V), ("LL", "LL128", "Simple"), strict=True
     ):
         assert believed == pytest.approx(tree_believed(8, 16, V, protocol))
 
@@ -463,15 +464,23 @@ def test_a_step_of_ll128_takes_the_host_at_least() -> None:
     assert waits.ll128 == pytest.approx(14e-6 + 28 * 5e-6 + 3 * 4e-6)
 
 
-@pytest.mark.parametrize("tree", [False, True])
-def test_two_gpus_of_a_card_share_what_the_tuner_takes_ll128_for(
-    tree: bool,
+@pytest.mark.parametrize(
+    "law",
+    [
+        (nccl_choice.tuner_seconds,),
+        (nccl_choice.ll128_seconds, False),
+        (nccl_choice.ll128_seconds, True),
+    ],
+)
+def test_two_gpus_of_a_card_share_what_the_tuner_takes_it_for(
+    law: tuple[Callable[..., float], *tuple[bool, ...]],
 ) -> None:
-    one = links()
-    two = links(dims=(DIMS[0], replace(DIMS[1], shared_by=2)))
     each, half = (
-        nccl_choice.ll128_seconds(net, over(net, (1.0, 4.0)).span, tree)
-        for net in (one, two)
+        over(net, (1.0, 4.0)).once(*law)
+        for net in (
+            links(),
+            links(dims=(DIMS[0], replace(DIMS[1], shared_by=2))),
+        )
     )
     assert half == pytest.approx(2 * each)
 
@@ -523,21 +532,6 @@ def test_an_unlimited_protocol() -> None:
     way = nccl.ring_ll(no_limit, over(no_limit, (1.0, 4.0)).span)
     assert way.slow == pytest.approx(3 / 4 / (FAR.ll * RATE_FAR))
     assert inf > way.wait == pytest.approx(3 * FAR.hop_ll)
-
-
-def test_the_tuner_may_reckon_with_another_network() -> None:
-    """`seen`: its choice on one network, timed on another."""
-    slower = tuple(replace(d, bandwidth=d.bandwidth / 50) for d in DIMS)
-    on = over(links(), (8.0, 4.0))
-    mine, other = (
-        on.once(nccl_choice.tuner_seconds, *dims) for dims in ((), slower)
-    )
-    assert mine == pytest.approx(byte(8, 4))
-    assert other == pytest.approx(50 * mine)
-    shared = tuple(replace(d, shared_by=2) for d in DIMS)
-    assert on.once(nccl_choice.tuner_seconds, *shared) == pytest.approx(
-        2 * mine
-    )
 
 
 @pytest.mark.parametrize(

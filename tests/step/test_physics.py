@@ -26,7 +26,6 @@ from meshwright import (
     predict,
 )
 from meshwright.cost.in_network import GAIN
-from meshwright.cost.nccl import Nccl
 from meshwright.count.model import kind_counts, layer
 from meshwright.count.work import Op
 from meshwright.describe.software import Software
@@ -34,6 +33,7 @@ from meshwright.layout.placement import placed
 from meshwright.layout.rules import broken
 from meshwright.schedule import SCHEDULES, get
 from meshwright.schedule import get as schedule_named
+from same_choice import SameChoice
 
 LAYOUTS, JOBS = (
     int(os.environ.get(f"PHYSICS_{name}", few))
@@ -254,7 +254,7 @@ def chosen_on(slower: Cluster, job: Job) -> Job:
     """The job with the collectives that NCCL's tuner takes on the slower machine: its choice is its
     own belief, and may be worse on a faster one."""
     how = job.assumptions
-    frozen = replace(how.network, algorithm=Nccl(seen=slower.network.dims))
+    frozen = replace(how.network, algorithm=SameChoice(slower.network.dims))
     return replace(job, assumptions=replace(how, network=frozen))
 
 

@@ -25,11 +25,9 @@ since the tuner may change too early or too late; `floor` takes the least over w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..describe.network import Dim
 from ..describe.transport import Transport
 from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
 from . import nccl_choice
@@ -62,7 +60,6 @@ def blend(wait: Num, bytes_: Num, mix: Num) -> Num:
     return sqrt(wait * wait + bytes_ * (bytes_ + 2.0 * mix * wait))
 
 
-@dataclass(frozen=True)
 class Nccl(Ring):
     """What NCCL's tuner chooses, timed as measured."""
 
@@ -78,11 +75,6 @@ class Nccl(Ring):
         "cost.nccl:blend",
     )
 
-    seen: tuple[Dim, ...] = ()
-    """The dimensions that the tuner reckons with, for questions about one choice on several
-    networks; () = those there are.
-    """
-
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
         on = over(net, group)
@@ -92,7 +84,7 @@ class Nccl(Ring):
             return self.reduced(on, V)
         if kind in ("broadcast", "reduce"):
             return pair_load(on, V, on.once(ring, 1.0, True), 1.0)
-        choice = nccl_choice.gather(on, V, self.seen)
+        choice = nccl_choice.gather(on, V)
         return pair_load(on, V, ring_chosen(on, choice), on.once(passed_on))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
@@ -118,7 +110,7 @@ class Nccl(Ring):
         passed = on.once(passed_on, 2.0)
         switch = on.once(nvls_load) if adds_up(net) else None
         nvls = on.once(switch_is_quicker) if switch else False
-        choice = nccl_choice.all_reduce(on, V, self.seen, nvls)
+        choice = nccl_choice.all_reduce(on, V, nvls)
         pair = ring_chosen(on, choice, 2.0)
         if net.inside < len(net.rates):
             pair = pick(choice.tree, tree_chosen(on, choice), pair)

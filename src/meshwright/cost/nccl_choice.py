@@ -16,10 +16,8 @@ DGX. Source: NVIDIA/nccl, src/graph/tuning.cc, commit 5067397c (2026-06, Apache-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..describe.network import Dim
 from ..num import Num, at, cell, floor, log2, maximum, minimum, where
 from .links import Links
 from .span import Over, Span
@@ -173,13 +171,11 @@ class Waits(NamedTuple):
     """Seconds a byte by LL128."""
 
 
-def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
-    """Seconds the tuner takes a byte of every unit for, in the slowest of the dimensions that it
-    reckons with (none: of those there are).
-    """
-    if not (dims := seen or net.dims):
+def tuner_seconds(net: Links, s: Span) -> Num:
+    """Seconds the tuner takes a byte of every unit for, in the slowest dimension."""
+    if not net.dims:
         return s.slowest(net.rates)
-    pairs = zip(dims, net.transports, s.ranks, strict=True)
+    pairs = zip(net.dims, net.transports, s.ranks, strict=True)
     return s.slowest(
         [
             d.bandwidth * t.believed / d.shared_by * d.used(g)
@@ -188,14 +184,14 @@ def tuner_seconds(net: Links, s: Span, *seen: Dim) -> Num:
     )
 
 
-def ll128_seconds(net: Links, s: Span, tree: bool, *seen: Dim) -> Num:
+def ll128_seconds(net: Links, s: Span, tree: bool) -> Num:
     """Seconds the tuner takes a byte for by LL128: a share of each rate, and of a channel
     between nodes no more than its limit. One channel goes through each adapter.
     """
     share = TREE_LL128 if tree else LL128
-    dims, limits = seen or net.dims, net.near.believed_ll128
-    if not (dims and limits):
-        return tuner_seconds(net, s, *seen) / share
+    limits = net.near.believed_ll128
+    if not (net.dims and limits):
+        return tuner_seconds(net, s) / share
     ring, two, more = limits
     most = where(s.nodes <= 2, two, more) if tree else ring
     return s.slowest(
@@ -207,32 +203,28 @@ def ll128_seconds(net: Links, s: Span, tree: bool, *seen: Dim) -> Num:
             )
             / d.shared_by
             * d.used(g)
-            for d, t, g in zip(dims, net.transports, s.ranks, strict=True)
+            for d, t, g in zip(net.dims, net.transports, s.ranks, strict=True)
         ]
     )
 
 
-def gather(on: Over, V: Num, seen: Sequence[Dim]) -> TunerChoice:
-    """An all-gather or a reduce-scatter of V bytes: LL, LL128 or Simple. seen: as in
-    `tuner_seconds`.
-    """
-    by_ll, by_ll128, simple = _ring(on, V, 1.0, seen)
+def gather(on: Over, V: Num) -> TunerChoice:
+    """An all-gather or a reduce-scatter of V bytes: LL, LL128 or Simple."""
+    by_ll, by_ll128, simple = _ring(on, V, 1.0)
     return TunerChoice(by_ll <= minimum(by_ll128, simple), by_ll128 <= simple)
 
 
-def all_reduce(
-    on: Over, V: Num, seen: Sequence[Dim], nvls: Any
-) -> TunerChoice:
+def all_reduce(on: Over, V: Num, nvls: Any) -> TunerChoice:
     """nvls: where the switch can add up the values of this group, faster than a ring."""
     net = on.net
-    slow = on.once(tuner_seconds, *seen)
-    by_ll, by_ll128, simple = _ring(on, V, 2.0, seen)
+    slow = on.once(tuner_seconds)
+    by_ll, by_ll128, simple = _ring(on, V, 2.0)
     other = minimum(by_ll128, simple)
     best = minimum(by_ll, other)
     switch = nvls & (NVLS + V * slow / net.near.believed_sharp < best)
     if net.inside == len(net.rates):
         return TunerChoice(by_ll <= other, by_ll128 <= simple, nvls=switch)
-    tree_ll, tree_ll128, tree = _tree(on, V, seen)
+    tree_ll, tree_ll128, tree = _tree(on, V)
     other_tree = minimum(tree_ll128, tree)
     return TunerChoice(
         by_ll <= other,
@@ -244,17 +236,15 @@ def all_reduce(
     )
 
 
-def _ring(
-    on: Over, V: Num, times: float, seen: Sequence[Dim]
-) -> tuple[Num, Num, Num]:
+def _ring(on: Over, V: Num, times: float) -> tuple[Num, Num, Num]:
     """Seconds the tuner expects of a ring, by LL, by LL128 and by Simple."""
     s = on.span
-    waits = on.once(_ring_waits, times, *seen)
+    waits = on.once(_ring_waits, times)
     wait = waits.simple
     if times > 1:
         wait = where(s.over & (PLATEAU_BYTES * s.n <= V), PLATEAU * wait, wait)
     part = V * (times * (s.n - 1)) / s.n
-    slow = on.once(tuner_seconds, *seen)
+    slow = on.once(tuner_seconds)
     return (
         waits.ll + part * waits.slow_ll,
         waits.ll128 + part * waits.slow_ll128,
@@ -262,7 +252,7 @@ def _ring(
     )
 
 
-def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
+def _ring_waits(net: Links, s: Span, times: float) -> Waits:
     steps = times * (s.n - 1)
     far = times * (s.nodes - 1)
     # to 2.11 one channel went to a peer, and the host had no part in a step (since 2.18 it has)
@@ -278,9 +268,7 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
         + (steps - far) * where(s.over, max(NODE_LL, step), NODE_LL)
         + far * where(s.g == 1, NET_TREE_LL, NET_LL)
     )
-    slow_ll = maximum(
-        2.0 * tuner_seconds(net, s, *seen), 1.0 / _most_ll(net, s)
-    )
+    slow_ll = maximum(2.0 * tuner_seconds(net, s), 1.0 / _most_ll(net, s))
     wait_ll128 = _where_on(
         net,
         s,
@@ -289,7 +277,7 @@ def _ring_waits(net: Links, s: Span, times: float, *seen: Dim) -> Waits:
         + far * where(s.g == 1, NET_TREE_LL128, NET_LL128),
     )
     return Waits(
-        wait_ll, wait, slow_ll, wait_ll128, ll128_seconds(net, s, False, *seen)
+        wait_ll, wait, slow_ll, wait_ll128, ll128_seconds(net, s, False)
     )
 
 
@@ -301,10 +289,10 @@ def _where_on(net: Links, s: Span, wait: Num) -> Num:
     return wait if net.far.ll128 else where(s.over, off, wait)
 
 
-def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num, Num]:
+def _tree(on: Over, V: Num) -> tuple[Num, Num, Num]:
     """What the tuner takes a tree of nodes for, by LL, by LL128 and by Simple."""
-    waits = on.once(_tree_waits, *seen)
-    slow = on.once(tuner_seconds, *seen)
+    waits = on.once(_tree_waits)
+    slow = on.once(tuner_seconds)
     size = cell(V, SIZES)[0]
     slow_ll = waits.slow_ll / at(CORRECTED_LL, size)
     slow_ll128 = waits.slow_ll128 / at(CORRECTED_LL128, size)
@@ -316,13 +304,11 @@ def _tree(on: Over, V: Num, seen: Sequence[Dim]) -> tuple[Num, Num, Num]:
     )
 
 
-def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
+def _tree_waits(net: Links, s: Span) -> Waits:
     depth = floor(log2(s.nodes))
     wait_ll = BASE_TREE_LL + 2 * ((s.g - 1) * NODE_LL + depth * NET_TREE_LL)
     wait = BASE + 2 * ((s.g - 1) * NODE_TREE + depth * NET)
-    slow_ll = maximum(
-        tuner_seconds(net, s, *seen) / TREE_LL, 1.0 / _most_ll(net, s)
-    )
+    slow_ll = maximum(tuner_seconds(net, s) / TREE_LL, 1.0 / _most_ll(net, s))
     wait_ll128 = BASE_LL128 + 2 * (
         (s.g - 1) * NODE_TREE_LL128 + depth * NET_TREE_LL128
     )
@@ -331,7 +317,7 @@ def _tree_waits(net: Links, s: Span, *seen: Dim) -> Waits:
         wait,
         slow_ll,
         _where_on(net, s, wait_ll128),
-        ll128_seconds(net, s, True, *seen),
+        ll128_seconds(net, s, True),
     )
 
 

@@ -49,7 +49,6 @@ class Fabric(Links):
         cls,
         network: Network,
         how: NetworkTime,
-        injected: Algorithm | None = None,
     ) -> Fabric:
         """A network as an assumption set sees it."""
         dims = network.dims
@@ -62,7 +61,6 @@ class Fabric(Links):
             reduces,
             how=how,
             dims=dims,
-            injected=injected,
         )
 
     @property
