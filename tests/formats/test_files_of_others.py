@@ -1424,3 +1424,35 @@ def test_norms_of_torchtitan_of_2024(
     file = titan(**{"model.norm_type": norm, "training.compile": more})
     assert file.tables["software"].get("norm") == runs
     assert ("model.norm_type" in file.left) is told
+
+
+@pytest.mark.parametrize(
+    ("word", "way"),
+    [(None, "gather"), ("allgather", "gather"), ("alltoall", "ring")],
+)
+def test_how_torchtitan_exchanges_keys(word: str | None, way: str) -> None:
+    """context_parallel_rotate_method of 0.2: blocks go round the ranks, or all are gathered."""
+    keys: dict[str, object] = {"parallelism.context_parallel_degree": 2}
+    if word:
+        keys["parallelism.context_parallel_rotate_method"] = word
+    file = titan(**keys)
+    assert (layout(file)["cp_exchange"], file.left) == (way, {})
+
+
+def test_how_maxtext_exchanges_keys_and_what_else_it_trains() -> None:
+    """configs/base.yml: context_parallel_strategy, use_dpo, use_multimodal."""
+    two: dict[str, Any] = {"ici_context_parallelism": 2}
+    ring = maxtext(**two, context_parallel_strategy="ring")
+    assert layout(ring)["cp_exchange"] == "ring"
+    assert layout(maxtext(**two))["cp_exchange"] == "gather"
+    assert "use_dpo" in maxtext(use_dpo=False).harmless
+    with refusal("preferences"):
+        maxtext(use_dpo=True)
+    with refusal("images"):
+        maxtext(use_multimodal=True)
+
+
+def test_the_sentence_for_python_names_the_commands_that_start_it() -> None:
+    """torchtitan's config_registry.py and OLMo-core's scripts are Python."""
+    with refusal("--module NAME --config NAME"):
+        bridge.read_file("config_registry.py", "x = 1\n")

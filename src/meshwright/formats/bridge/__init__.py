@@ -133,8 +133,9 @@ def no_run(path: str, text: str | None = None) -> BadInput:
         read_text(path)
     if suffix(path) == ".py":
         return BadInput(
-            f"{path[:80]} is Python, which is not run here: give what its run saves"
-            " (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
+            f"{path[:80]} is Python, which is not run here: give the script that starts it"
+            " (torchtitan's --module NAME --config NAME and what its flags change), what its run"
+            " saves (config.json of OLMo-core, run_config.yaml of Megatron-Bridge), or its log"
         )
     return no_tools_file(path)
 
