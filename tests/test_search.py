@@ -67,6 +67,27 @@ def hidden_cut_over_tp(
     return replace(job, model=model, batch=12), space.but(scheme="gspmd")
 
 
+def nodes_in_part(
+    rng: random.Random, job: Job, space: Space
+) -> tuple[Job, Space]:
+    """Fast chips that share slow adapters and do not fill their nodes, or need not; some adapters
+    are said to serve more chips than a node has.
+    """
+    dims = (
+        Dim("near", 3e11, 1e-6, rng.choice([4, 8])),
+        Dim("far", rng.choice([5e8, 5e9]), 5e-6, shared_by=rng.choice([2, 8])),
+    )
+    on = job.cluster
+    cluster = replace(
+        on,
+        chip=replace(on.chip, matrix_flops={"bf16": 3e14}, hbm_bytes=1e11),
+        network=Network("shared", dims),
+        chips=rng.choice([6, 9, 10, 12, 14, 20]),
+    )
+    batch, how = rng.choice([5, 6, 7, 10]), SETS["realistic"]
+    return replace(job, cluster=cluster, batch=batch, assumptions=how), space
+
+
 @pytest.mark.parametrize(
     ("change", "seed", "spaces"),
     [
@@ -75,6 +96,7 @@ def hidden_cut_over_tp(
         *((named_widths, 4000 + seed, 2) for seed in range(8)),
         *((stages_that_lie_twice, 2000 + seed, 2) for seed in range(2)),
         *((hidden_cut_over_tp, 3000 + seed, 2) for seed in range(2)),
+        *((nodes_in_part, 5000 + seed, 1) for seed in (2, 6, 203, 298)),
     ],
 )
 def test_search_equals_brute_force_equals_a_plain_loop(

@@ -226,7 +226,12 @@ class Clock(NamedTuple):
 
     rates: ChipRates
     fabric: Fabric
+    """With all chips of a node at work."""
     overlap: Overlap
+
+    def links(self, layout: Layout) -> Fabric:
+        """The network as the layout fills it."""
+        return self.fabric.under(*layout.placement.values())
 
 
 @cache
@@ -249,6 +254,7 @@ class Timer:
     ) -> None:
         """details: keep the operations."""
         self.clock, self.layout, self.details = clock, layout, details
+        self.links = clock.links(layout)
         self._groups: dict[str, tuple[Num, ...]] = {}
         self._loads: dict[tuple[Any, ...], Load] = {}
 
@@ -262,7 +268,7 @@ class Timer:
         if axis not in self._groups:
             self._groups[axis] = self.layout.group(axis)
         group = self._groups[axis]
-        load = self.clock.fabric.load(kind, volume, group, draw)
+        load = self.links.load(kind, volume, group, draw)
         # a latency is paid with the seconds here, and never by itself
         self._loads[key] = Load(load.seconds, 0.0, load.busy)
         return self._loads[key]

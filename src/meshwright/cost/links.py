@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ..describe.assumptions import NetworkTime
-from ..describe.network import Dim
+from ..describe.network import ALL, Dim
 from ..describe.transport import Transport, transport
 from ..num import Num, cache_key, product, where
 from .load import Load
@@ -48,6 +48,8 @@ class Links:
     """The dimensions themselves: which of them are axes of a torus, and how long."""
     transports: tuple[Transport, ...] = ()
     """What NCCL makes of the links of each dimension; () = what their names say."""
+    ranks: Num = ALL
+    """Those of a node, which share its adapters; they are in `rates`."""
 
     def reach(self, group: Group) -> tuple[Num, ...]:
         """Bytes per second that one chip sends into each dimension to the others of its group
@@ -90,6 +92,17 @@ class Links:
             (i for i, t in enumerate(self.transports) if not t.inside),
             len(self.transports),
         )
+
+    @cached_property
+    def behind(self) -> int:
+        """How many of the first dimensions join the chips that share an adapter."""
+        most = max(d.shared_by for d in self.dims)
+        chips = 1
+        for number, dim in enumerate(self.dims[:-1], 1):
+            chips *= dim.size or most
+            if chips >= most:
+                return number
+        return max(len(self.dims) - 1, 1)
 
     @cached_property
     def near(self) -> Transport:

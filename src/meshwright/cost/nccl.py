@@ -204,7 +204,7 @@ def leaving(
     far = net.dims[net.inside]
     # not of `rates`, which a limit of the node may have cut: faster links would slow the adapter
     rate = share * net.reach(s.ranks)[net.inside]
-    reached = rate * far.shared_by / far.bandwidth
+    reached = rate * far.sharers(net.ranks) / far.bandwidth
     least = where(s.over, 1.0 / (net.far.ring_node * reached), 0.0)
     return maximum(out, least)
 
@@ -218,7 +218,7 @@ def leaving_ll128(net: Links, s: Span) -> Num:
     if (most := net.near.channel_ll128) and net.dims:
         dims = net.dims[net.inside :]
         rates = [
-            minimum(rate, most / dim.shared_by)
+            minimum(rate, most / dim.sharers(net.ranks))
             for rate, dim in zip(rates, dims, strict=True)
         ]
     return leaving(net, s, rates, share)

@@ -178,7 +178,7 @@ def tuner_seconds(net: Links, s: Span) -> Num:
     pairs = zip(net.dims, net.transports, s.ranks, strict=True)
     return s.slowest(
         [
-            d.bandwidth * t.believed / d.shared_by * d.used(g)
+            d.bandwidth * t.believed / d.sharers(net.ranks) * d.used(g)
             for d, t, g in pairs
         ]
     )
@@ -201,7 +201,7 @@ def ll128_seconds(net: Links, s: Span, tree: bool) -> Num:
                 if t.inside
                 else minimum(share * d.bandwidth * t.believed, most)
             )
-            / d.shared_by
+            / d.sharers(net.ranks)
             * d.used(g)
             for d, t, g in zip(net.dims, net.transports, s.ranks, strict=True)
         ]

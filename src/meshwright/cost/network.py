@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
@@ -16,7 +17,8 @@ from ..count.reach import Draw
 from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import COLLECTIVES, NetworkTime
 from ..describe.network import Network
-from ..num import Num, where
+from ..layout.placement import node_ranks
+from ..num import Num, anywhere, where
 from . import dispatch_kernels
 from .bound import Bound
 from .free import Free
@@ -62,6 +64,27 @@ class Fabric(Links):
             how=how,
             dims=dims,
         )
+
+    def under(self, *shares: Group) -> Fabric:
+        """This network as it is filled by ranks with these shares of its dimensions, one for each
+        axis (those of `Layout.placement`).
+        """
+        if not shares or all(d.shared_by == 1 for d in self.dims):
+            return self
+        fabric: Fabric = self.once(_filled, tuple(chain(*shares)))
+        return fabric
+
+    def with_ranks(self, ranks: Num) -> Fabric:
+        """This network with so many ranks in a node; the same object where as many share each
+        adapter as before.
+        """
+        if not any(
+            anywhere(d.sharers(ranks) != d.sharers(self.ranks))
+            for d in self.dims
+        ):
+            return self
+        rates = tuple(d.rate(self.how.efficiency, ranks) for d in self.dims)
+        return replace(self, rates=rates, ranks=ranks)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -156,6 +179,13 @@ class Fabric(Links):
             self.load("send", V, tuple(2.0 if i == dim else 1.0 for i in dims))
             for dim in dims
         ]
+
+
+def _filled(fabric: Fabric, flat: Group) -> Fabric:
+    """The network under shares that stand one after the other."""
+    n = len(fabric.rates)
+    shares = [flat[i : i + n] for i in range(0, len(flat), n)]
+    return fabric.with_ranks(node_ranks(shares, fabric.behind))
 
 
 def algorithm_and_source(fabric: Fabric) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple
 
-from ..describe.network import Dim
+from ..describe.network import ALL, Dim
 from ..num import (
     Num,
     ceil,
@@ -89,15 +89,19 @@ class Lanes(NamedTuple):
 
 
 def axis(
-    dim: Dim, n: Num, stride: Num = 1, efficiency: float | None = None
+    dim: Dim,
+    n: Num,
+    stride: Num = 1,
+    efficiency: float | None = None,
+    ranks: Num = ALL,
 ) -> Part:
     """n members of a network dimension, every `stride`-th one.
 
     A ring that the group closes (n x stride chips are the axis) gives W, half of it where it does
     not close; s interleaved groups share the links, so each has 1/s of that. Hops: half way round a
-    ring, all along a line; one through a switch.
+    ring, all along a line; one through a switch. efficiency, ranks: as in `Dim.rate`.
     """
-    rate = dim.rate(efficiency)
+    rate = dim.rate(efficiency, ranks)
     if dim.kind not in TORUS:
         return Part(n, rate * dim.used(n), where(n > 1, dim.latency, 0.0))
     ring = dim.kind == "ring"
@@ -211,7 +215,9 @@ def torus_span(net: Links, group: Group) -> Span:
     runs: list[list[Part]] = []
     before = ""
     for i, (dim, n) in enumerate(zip(net.dims, group, strict=True)):
-        part = axis(dim, n, efficiency=net.how.efficiency)._replace(dim=i)
+        part = axis(
+            dim, n, efficiency=net.how.efficiency, ranks=net.ranks
+        )._replace(dim=i)
         if dim.kind in TORUS and before in TORUS:
             runs[-1].append(part)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..num import Num, maximum, minimum
 from .fields import (
@@ -32,6 +32,9 @@ UNMEASURED = 0.70
 measured one of the catalogue (Perlmutter, Subramanian et al. 2024, arXiv 2410.00273), so that what
 nobody measured is never the faster. Omni-Path, whose 0.4 is what NCCL makes of a fabric that it
 does not drive by itself, does not count."""
+
+ALL = float("inf")
+"""Ranks of a node where all its chips run."""
 
 
 @dataclass(frozen=True)
@@ -75,18 +78,23 @@ class Dim(Checked):
     dimension, `links.FAR` for others.
     """
     shared_by: int = 1
-    """Chips behind one such interface: `bandwidth` is divided among them when all send."""
+    """Chips behind one such interface: `bandwidth` is divided among those that run (`sharers`)."""
 
     __repr__ = short_repr
 
-    def rate(self, efficiency: float | None = None) -> float:
+    def sharers(self, ranks: Num) -> Num:
+        """Chips that share one interface where so many of a node run: k of n take 1/k each."""
+        return minimum(self.shared_by, ranks)
+
+    def rate(self, efficiency: float | None = None, ranks: Num = ALL) -> Any:
         """Bytes per second one chip reaches with large messages while its neighbours send too.
-        efficiency: share of the bandwidth, instead of the dimension's own.
+        efficiency: share of the bandwidth, instead of the dimension's own;  ranks: chips of a node
+        that run.
         """
         return (
             self.bandwidth
             * (efficiency or self.efficiency or UNMEASURED)
-            / self.shared_by
+            / self.sharers(ranks)
         )
 
     def used(self, members: Num) -> Num:

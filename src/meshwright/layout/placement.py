@@ -7,7 +7,7 @@ degree, and those of all axes in one dimension to at most its `rooms`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -21,6 +21,7 @@ from ..num import (
     anywhere,
     common_divisor,
     floor,
+    largest,
     largest_divisor,
     minimum,
     product,
@@ -99,6 +100,22 @@ def rooms(shares: Shares, sizes: tuple[int, ...]) -> list[tuple[Num, Num]]:
         every.append((ranks, room := size * blocks))
         blocks = floor(room / ranks)
     return every
+
+
+def node_ranks(shares: Iterable[Sequence[Num]], dims: int) -> Num:
+    """The most ranks of a node that send to others at once: those among which its adapters are
+    shared.
+
+    shares: of each axis in each dimension of the network;  dims: how many of these a node joins.
+    An axis with x ranks beyond a node cuts all N into x parts, which lie in nodes of their own, N/x
+    ranks in each, if no other axis leaves the node. If several do, parts may share a node (5
+    replicas of 4 stages in nodes of 8: ranks 3 to 7 of the first node send to the next stage), but
+    no more ranks of one send than the parts of the axis with the fewest have.
+    """
+    groups = [(product(group), product(group[dims:])) for group in shares]
+    n = product([whole for whole, _ in groups])
+    most = largest(where(x > 1, n / x, 0.0) for _, x in groups)
+    return where(most > 0, most, n)
 
 
 def exceeds_last(shares: Shares, sizes: tuple[int, ...]) -> Any:

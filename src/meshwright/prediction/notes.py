@@ -48,8 +48,6 @@ the one that keeps the activations of all microbatches."""
 UNEVEN = "; full units and a smaller one are no slower"
 """Of chips that are no more than their units have: NCCL gives all ranks the channels and bandwidth
 of the one with the least."""
-SHARED = "; adapters are shared as if all ran: between units it may be up to {:.2g} times as fast"
-"""Of units whose chips share adapters: the rate of a chip is that of a full unit."""
 
 
 def prediction_notes(r: StepResult) -> tuple[str, ...]:
@@ -94,13 +92,9 @@ def part_of_units(r: StepResult) -> Iterator[str]:
         units = chips // each
         # blocks that do not divide a unit do not lie so where units are full
         uneven = units > product(on.sizes[1:]) and ports % each == 0
-        shared = max((d.shared_by for d in on.network.dims[1:]), default=1)
-        more = UNEVEN if uneven else ""
-        if shared > 1:
-            more = SHARED.format(min(shared, ports / each))
         yield (
             f"{chips:,} chips are taken as {each} of the {ports} in each of {units:,} units"
-            f" ({near.name}){more}"
+            f" ({near.name}){UNEVEN if uneven else ''}"
         )
 
 

@@ -171,7 +171,7 @@ def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
     m = microbatches(job, layout)
     p = job.precision
     group = layout.group("replicas")
-    fabric = clock_of(job, shared=True).fabric
+    fabric = clock_of(job, shared=True).links(layout)
     e = cost.embedding.weights
     h = cost.head.weights
     alone = layout.pp == 1

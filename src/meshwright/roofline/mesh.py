@@ -112,6 +112,7 @@ def mesh(
     """
     network = cluster.network
     pods = 1
+    filled: Sequence[Shape] = ()
     if not axes(network):
         if shape is not None:
             raise BadInput(
@@ -121,6 +122,7 @@ def mesh(
         everyone = dict.fromkeys(AXES, 1.0) | {"dp": float(cluster.chips)}
         ranks = launcher_shares(everyone, cluster.sizes)["dp"]
         shape = tuple(map(int, ranks))
+        filled = (shape,)
         dims = tuple(
             replace(d, size=n)
             for d, n in zip(network.dims, shape, strict=True)
@@ -134,7 +136,7 @@ def mesh(
         dims = slice_network(network, shape).dims[: len(shape) + 1]
     fabric = Fabric.from_network(
         replace(network, dims=dims), assumptions.network
-    )
+    ).under(*filled)
     clock = Clock(
         rates(cluster.chip, precision, assumptions.chip),
         fabric,

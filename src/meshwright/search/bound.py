@@ -114,7 +114,7 @@ def lower_bounds(
     Every group lies nearest, and only options count under which the least bytes of the row fit; inf
     where there are none. job: that of the search, or the same with a batch of one sequence.
     """
-    clock = optimistic_clock(job)
+    clock = optimistic_clock(job, state.space.relaxed)
     bounds = np.full(length(rows.low), np.inf)
     options = np.full(state.choice.shape, np.inf)
     for start in range(0, length(rows.low), BLOCK):

@@ -122,7 +122,9 @@ class Candidates:
         # shards of more ranks than there are chips are cut later; costs need one replica
         dp = np.maximum(replicas(job, alone, anything), 1.0)
         variants = layouts(job, state.choice, alone | {"dp": dp})
-        costs, which = model_costs(job, variants, optimistic_clock(job))
+        costs, which = model_costs(
+            job, variants, optimistic_clock(job, state.space.relaxed)
+        )
         layers = least_layers(costs)[:, which]
         return cls(state, splits, layers, pipelines(job, state.space))
 

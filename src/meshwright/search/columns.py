@@ -15,7 +15,9 @@ from ..cost.layer import Clock
 from ..count.microbatch import accumulates
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..layout.clean import unfilled
 from ..layout.placement import Nearest, Shares
+from ..num import SCALARS, product
 from .options import Options
 from .space import DEGREES
 from .table import Table, distinct, pick
@@ -45,8 +47,8 @@ def model_costs(
 ) -> tuple[list[step.ModelCost], NDArray[np.intp]]:
     """(costs of the model in each distinct row, one `ModelCost` for each variant; number of the
     distinct row that each row of the table is). Rows are alike where all that a layer's cost
-    depends on is: degrees that cut it, microbatch, placement, and whether several microbatches
-    add up their gradients.
+    depends on is: degrees that cut it, microbatch, placement and what that leaves of the links,
+    and whether several microbatches add up their gradients.
 
     variants: the same table, sequence parallel or not;  modes: of recomputation whose costs
     are kept too.
@@ -55,8 +57,10 @@ def model_costs(
     axes = ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
     several = np.asarray(accumulates(job, first), dtype=np.float64)
     groups = [share for axis in axes for share in first.group(axis)]
+    rates = clock.links(first).rates
+    columns = [rate for rate in rates if not isinstance(rate, SCALARS)]
     index, number = distinct(
-        [first.microbatch, first.panels, several, *groups]
+        [first.microbatch, first.panels, several, *columns, *groups]
     )
     one: Layout = pick(first, index)
     every = [one.under(rows.sequence_parallel) for rows in variants]
@@ -66,9 +70,13 @@ def model_costs(
     return costs, number
 
 
-def optimistic_clock(job: Job) -> Clock:
+def optimistic_clock(job: Job, relaxed: bool | None) -> Clock:
     """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
-    slower than any.
+    slower than any. relaxed: chips may be idle, also some of a node.
     """
     clock = step.clock_of(job)
-    return clock._replace(fabric=clock.fabric.bound)
+    fabric = clock.fabric
+    # a rank that runs alone in its node has an adapter for itself
+    partly = relaxed or unfilled(job)
+    ranks = 1 if partly else product(job.cluster.sizes[: fabric.behind])
+    return clock._replace(fabric=fabric.with_ranks(ranks).bound)

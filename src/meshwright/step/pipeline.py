@@ -78,16 +78,17 @@ def stage_sends(
     one rank), forward and backward, of one microbatch through one chunk.
     """
     group, turns = layout.group("pp"), partition.folded
-    if clock.fabric.how.hop != "each":
-        send = clock.fabric.load("send", cost.message, group)
+    links = clock.links(layout)
+    if links.how.hop != "each":
+        send = links.load("send", cost.message, group)
         seconds = with_name(send.seconds, "sends", cost.boundary)
         ranks = product(group)
         return StageSends.alike(seconds, ranks, turns), send.busy * 2
-    hops = clock.fabric.neighbours(cost.message)
+    hops = links.neighbours(cost.message)
     sends = StageSends.over(
         [
             with_name(h.seconds, f"sends over {dim.name}", cost.boundary)
-            for h, dim in zip(hops, clock.fabric.dims, strict=True)
+            for h, dim in zip(hops, links.dims, strict=True)
         ],
         group,
         turns,

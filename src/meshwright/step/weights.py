@@ -221,10 +221,12 @@ def weight_sync(
     longer over more, and none has smaller shards than the most ranks do.
     """
 
+    links = clock.links(layout)
+
     def load(messages: Iterable[Message]) -> Load:
         whole = NOTHING
         for m in messages:
-            one = clock.fabric.load(m.kind, m.bytes, layout.group(m.axis))
+            one = links.load(m.kind, m.bytes, layout.group(m.axis))
             # a latency is paid with the seconds here, and never by itself
             whole = whole + Load(one.seconds, 0.0, one.busy)
         return whole
@@ -281,7 +283,9 @@ def tied_gradient_sync(
         layout.zero, "optimizer"
     ):
         table = table / (high or layout).shards
-    one = clock.fabric.load("all_reduce", table * apart, layout.group("ends"))
+    one = clock.links(layout).load(
+        "all_reduce", table * apart, layout.group("ends")
+    )
     return Load(one.seconds, 0.0, one.busy)
 
 

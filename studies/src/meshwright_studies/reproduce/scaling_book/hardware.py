@@ -97,7 +97,8 @@ def on_torus(kind: str, size: float, *share: int) -> Num:
 def bytes_in_latency() -> Num:
     """Bytes that a v5e link carries while one waits for its latency."""
     dim = v5e_line().dims[0]
-    return dim.rate() * dim.latency
+    rate: float = dim.rate()
+    return rate * dim.latency
 
 
 def to_corner(size: float) -> Num:
