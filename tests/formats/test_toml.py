@@ -400,6 +400,19 @@ def test_rounding_is_said():
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "chips", "sequences"),
+    [("4M", 2048, 512), ("1M", 256, 128), ("1M", 1024, 128), ("1M", 96, 120)],
+)
+def test_millions_are_powers_of_two_where_all_chips_share_them(
+    text: str, chips: int, sequences: int
+) -> None:
+    """4M is 2^22, a sequence of 8,192 for four of 2,048 chips each, which would leave 128 idle of
+    480; 96 chips share neither 122 nor 128, and 24 of them 120.
+    """
+    assert parse_batch(text, 8192, chips)[0] == sequences
+
+
 NEW_CHIP = {
     "matrix_flops": {},
     "name": "x",

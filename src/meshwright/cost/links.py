@@ -119,6 +119,11 @@ class Links:
         )
 
     @property
+    def ll128_between(self) -> bool:
+        """NCCL offers LL128 between nodes."""
+        return self.near.ll128 > 0 and self.far.ll128 > 0
+
+    @property
     def on_torus(self) -> bool:
         """Some dimensions are axes of a torus, whose links chips pass messages along."""
         return any(d.kind in TORUS for d in self.dims)

@@ -160,14 +160,9 @@ def tree_chosen(
 ) -> AlgorithmProtocol:
     """The tree by the protocol that the tuner takes."""
     by_ll, by_ll128, other = on.once(trees)
-    if ll128_between(on.net):
+    if on.net.ll128_between:
         other = pick(choice.tree_ll128, by_ll128, other)
     return pick(choice.tree_ll, by_ll, other)
-
-
-def ll128_between(net: Links) -> bool:
-    """NCCL offers LL128 between the nodes."""
-    return net.near.ll128 > 0 and net.far.ll128 > 0
 
 
 def pair_load(on: Over, V: Num, pair: AlgorithmProtocol, part: Num) -> Load:
@@ -282,7 +277,7 @@ def ring_ll128(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
     slow = (
         s.slowest(rates[:inside]) * (steps + net.near.copied) / net.near.ll128
     )
-    if ll128_between(net):
+    if net.ll128_between:
         slow = maximum(slow, leaving_ll128(net, s) * steps)
     wait = times * s.steps([t.hop_ll128 for t in net.transports])
     return AlgorithmProtocol(
@@ -320,7 +315,7 @@ def trees(
         2.0 * slow_ll,
         far.mix_ll,
     )
-    if not ll128_between(net):
+    if not net.ll128_between:
         return by_ll, simple, simple
     by_ll128 = AlgorithmProtocol(
         chain * net.near.hop_ll128 + depth * far.climb_ll128,
@@ -411,7 +406,7 @@ def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
         )
         candidates.append(
             by_ll128
-            if ll128_between(net)
+            if net.ll128_between
             else pick(s.over, candidates[0], by_ll128)
         )
     if kind == "all_reduce":
@@ -446,7 +441,7 @@ def nearer_is_quicker(net: Links) -> bool:
     """
     if not net.nearer_is_faster:
         return False
-    on = ll128_between(net)
+    on = net.ll128_between
     steps = [
         (t.hop, t.hop_ll, t.hop_ll128 if on else 0.0) for t in net.transports
     ]

@@ -283,10 +283,10 @@ def _ring_waits(net: Links, s: Span, times: float) -> Waits:
 
 def _where_on(net: Links, s: Span, wait: Num) -> Num:
     """A wait by LL128; endless where NCCL does not offer it."""
+    if net.ll128_between:
+        return wait
     off = float("inf")
-    if not net.near.ll128:
-        return off
-    return wait if net.far.ll128 else where(s.over, off, wait)
+    return where(s.over, off, wait) if net.near.ll128 else off
 
 
 def _tree(on: Over, V: Num) -> tuple[Num, Num, Num]:

@@ -17,8 +17,8 @@ from .fields import WHOLE
 ROUNDED = 0.025
 """A batch in tokens may be changed by this share, so that more chips share its sequences evenly."""
 SHARED = 0.05
-"""And by this one, so that all chips do: 1M is often said for 2^20 (4.9 % more), as 128 sequences
-of 8,192 are."""
+"""And by this one, so that all chips do, with as many sequences for each or as many chips for each:
+1M is often said for 2^20 (4.9 % more), as 128 sequences of 8,192 are."""
 MOST_TOKENS = 1e9
 """More than the batches of all published runs: so many sequences that nobody meant them."""
 APPROXIMATE = re.compile(r".*[0-9]\s*[kKMGT]\s*(?:tokens?)?\s*")
@@ -90,11 +90,12 @@ def _less_than_one(tokens: float, seq: int) -> str:
 
 def shared_multiple(sequences: float, chips: int) -> int:
     """The multiple of the largest divisor of `chips` that lies within ROUNDED of that many
-    sequences, of `chips` itself within SHARED.
+    sequences, or within SHARED where it is one of all chips, or divides them.
     """
     for d in reversed(divisors(chips)):
         near = round(sequences / d) * d
-        most = SHARED if d == chips else ROUNDED
+        all_share = math.gcd(near, chips) == min(near, chips)
+        most = SHARED if all_share else ROUNDED
         if near and abs(near - sequences) <= most * sequences:
             return near
     return max(round(sequences), 1)
