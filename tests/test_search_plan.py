@@ -289,6 +289,8 @@ def test_the_answer_says_among_what_it_is_the_fastest() -> None:
         and "tp 2" in pinned.tried
         and "ZeRO 0, 2, 3" in pinned.untried
     )
+    # all in a row, and further ones that divide 32 layers
+    assert "(interleave 2 to 8, 16, 32)" in pinned.tried
     told = {
         "tried": free.tried,
         "not_tried": free.untried,

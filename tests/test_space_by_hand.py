@@ -96,6 +96,21 @@ def test_stages_that_a_node_may_shard() -> None:
     assert asked == {(0, 1), (1, 1), (1, 2)}
 
 
+def test_slots_are_tried_where_they_deal_layers_otherwise() -> None:
+    """L + 2 slots to the stages: alike in two stages, and where all have as many slots."""
+    space = ALONE.but(zero=(0,), stages=("even", "slots"))
+    for layers, pp, other in (
+        (6, 2, False),
+        (6, 3, True),
+        (7, 3, False),
+        (12, 4, True),
+        (14, 4, False),
+    ):
+        at = job(replace(DENSE, layers=layers), pp)
+        tried = values(at, space.but(pp=(pp,)), "stages")
+        assert tried == {"even", *(["slots"] if other else [])}
+
+
 def test_options_that_change_nothing_are_left_out() -> None:
     """Experts need sequence parallelism; with flash attention selective recomputation is none."""
     how = assumptions("lbl-2024")

@@ -116,6 +116,15 @@ def test_no_rank_runs_ahead_of_the_one_before() -> None:
     timeline_of_order(order, place, passes)
 
 
+@pytest.mark.parametrize("name", ["zb-1p", "zb-2p"])
+def test_without_seconds_all_passes_take_as_long(name: str) -> None:
+    """The order of equal passes is that of equal ones of any length."""
+    schedule = get(name)
+    for p, m in ((2, 3), (3, 7), (4, 8)):
+        equal = Costs(((3.0, 3.0, 3.0),) * p, (0.0,) * (p - 1))
+        assert schedule.timed(equal).order(p, m, 1) == schedule.order(p, m, 1)
+
+
 def test_one_microbatch_by_hand() -> None:
     """Down four ranks and up again, then the weight gradient of the first."""
     for w in (0.5, 9.0):
