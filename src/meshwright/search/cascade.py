@@ -48,9 +48,9 @@ ROUND = 4096
 GROWTH = 8
 """How many times as many rows each round has as the one before. The limit hardly falls after the
 first rounds, so later ones are long: what they cost is calls, not rows."""
-PLACED_FIRST = 1 / 16
-"""Layouts with the smallest bounds that are placed first, for a limit: so many for each row of the
-round."""
+PLACED_FIRST = 128
+"""Layouts with the smallest bounds that are placed first, for a limit: a call for so many takes
+about as long as one for a few."""
 PLACED = 32768
 """Layouts that are placed at once at most, so that long intervals fill no memory."""
 
@@ -185,8 +185,7 @@ def _bound_and_place(
             state, Rows(some.low, high), state.job
         )
         some = some._replace(bound=bounds)
-        placed = int(size * PLACED_FIRST)
-        yield from _best_first(state, some, option_bounds, placed)
+        yield from _best_first(state, some, option_bounds)
         size *= GROWTH
 
 
@@ -199,16 +198,15 @@ def _nth(values: Column, number: int) -> float:
 
 
 def _best_first(
-    state: SearchState, some: Intervals, option_bounds: Grid, size: int
+    state: SearchState, some: Intervals, option_bounds: Grid
 ) -> Iterator[None]:
     """Rows of intervals are placed in growing rounds, smallest bound first, as long as one may
-    enter the k best. option_bounds: what none of them undercuts under each combination of options;
-    size: layouts of the first round.
+    enter the k best. option_bounds: what none of them undercuts under each combination of options.
     """
     some = pick(some, np.argsort(some.bound, kind="stable"))
     # layouts up to and with each interval
     total = np.cumsum(some.replica_counts)
-    start = 0
+    start, size = 0, PLACED_FIRST
     while start < len(total):
         done = total[start - 1] if start else 0.0
         end = max(np.searchsorted(total, done + size, "right"), start + 1)
