@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import Job, Layout
 from meshwright.exchange import EXCHANGES, RankHeads
 from meshwright.layout.rules import broken
 from refusals import refusal
@@ -60,15 +60,3 @@ def test_heads_that_cannot_be_cut_are_refused_by_name() -> None:
     trained = Layout(tp=8, cp=2, dp=4, cp_exchange="ring")
     why = broken(replace(JOB, framework="meshwright"), trained)
     assert "layout.cp_exchange ring is not trained: take gather" in why
-
-
-def test_ulysses_sends_less_the_more_ranks_there_are() -> None:
-    """Jacobs et al. 2023: bytes of a rank fall with cp; those of a gather do not."""
-
-    def seconds(name: str, cp: int) -> float:
-        return predict(
-            JOB,
-            Layout(cp=cp, dp=8, zero=1, cp_exchange=name, recompute="full"),
-        ).time_s["cp_comm"]
-
-    assert seconds("all-to-all", 8) < seconds("gather", 8)
