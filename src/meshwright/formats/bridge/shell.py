@@ -47,6 +47,8 @@ UNREAD = "\ue000"
 """Stands for a text that only a run of the script knows."""
 SUM = re.compile(r"\(\((?:[^()\n]|\([^()\n]*\))*\)\)")
 """((a condition on numbers))."""
+CHANGE = re.compile(r"//?([\w.-]+)/?([\w.-]*)")
+"""Of a text that stands for a name: `//old/new` at each place, `/old/new` at the first."""
 REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
@@ -660,15 +662,18 @@ def _special(shell: Shell, sign: str) -> tuple[list[str], bool]:
 def _parameter(
     shell: Shell, inside: str, depth: int
 ) -> tuple[list[str], bool]:
-    """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other."""
+    """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other, NAME//old/new; other
+    changes of a text (`%`, `#`, parts) are not followed.
+    """
     match = re.match(
         r"([A-Za-z_]\w*|\d+|[@*#]$)(\[[@*]\]|\[\d+\])?(?:(:?[-+=?])(.*))?",
         inside,
         re.S,
     )
     if not match:
-        return [], False
+        return [UNREAD], False
     name, index, how, other = match.groups()
+    change = inside[match.end() :]
     if name in "@*#":
         return _special(shell, name)
     values = (
@@ -678,6 +683,12 @@ def _parameter(
     )
     if values == [UNREAD] and how and "?" not in how and not shell.functions:
         values = []  # whoever reads a script gives it no arguments
+    if change and values:
+        new = CHANGE.fullmatch(change)
+        count = -1 if change.startswith("//") else 1
+        values = [
+            v.replace(new[1], new[2], count) if new else UNREAD for v in values
+        ]
     if index in ("[@]", "[*]"):
         return values, True
     values = values[int(index[1:-1]) :][:1] if index else values[:1]
