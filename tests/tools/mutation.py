@@ -9,11 +9,11 @@ stratified over the files of the rooms below, and stops a mutant at its first fa
 is changed: each mutant lives in a forked process (`trial`), so tests that start other processes do
 not see it. What tests take and run is found out once, and again of those whose file, or one that
 they run, has changed; those that fail without any mutant are named and left out. `run` goes on
-where it was stopped; `--only "cost/*.py"` runs a part of the sample, `--again` what survived an
-earlier run, `--tests FILES` with these alone. The shortest tests run first, as many as take
-`--most` seconds together: what only a longer one notices counts as a survivor. `score` writes
-mutation.md, with what equivalents.toml says of survivors that no test can tell apart. Not part of
-CI: it takes about a quarter of an hour of CPU.
+where it was stopped; `--rooms` draws from some of them, `--only "cost/*.py"` runs a part of that,
+`--again` what survived an earlier run, `--tests FILES` with these alone. The shortest tests run
+first, as many as take `--most` seconds together: what only a longer one notices counts as a
+survivor. `score` writes mutation.md, with what equivalents.toml says of survivors that no test can
+tell apart. Not part of CI: it takes about a quarter of an hour of CPU.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ PATTERNS = (
     "tests/cost/test_network.py",
     "tests/count/test_[egm]*.py",
     "tests/layout/*.py",
-    "tests/limits/test_[!ch]*.py",
+    "tests/describe/test_cluster.py",
+    "tests/formats/test_machine.py",
+    "tests/limits/test_[!c]*.py",
     "tests/limits/test_c[!l]*.py",
     "tests/program/*.py",
     "tests/roofline/test_r*.py",
@@ -81,8 +83,15 @@ PATTERNS = (
     *(
         f"tests/test_{name}.py"
         for name in (
-            *("certainty", "elastic", "expressions", "failures", "pipeline"),
-            *("prediction", "recipes", "replay", "replicas", "runnable"),
+            *("certainty", "display", "elastic", "expressions", "failures"),
+            *(
+                "pipeline",
+                "prediction",
+                "recipes",
+                "replay",
+                "replicas",
+                "runnable",
+            ),
             *("sizing", "strategies", "terms"),
         )
     ),
