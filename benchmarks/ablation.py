@@ -23,11 +23,18 @@ from meshwright.describe import fitted
 from meshwright.describe import framework as profiles
 from meshwright.describe import kernels as constants
 from meshwright.describe.assumptions import REALISTIC, Assumptions
+from meshwright.describe.cluster import Cluster
 from meshwright.describe.kernels import Kernels
 from meshwright.describe.recompute import RECOMPUTE
 from meshwright.describe.software import Software
 from meshwright.prediction.classes import EXPERTS
-from meshwright_studies.validate import Validation, jobs, published, validate
+from meshwright_studies.validate import (
+    Validation,
+    hardware,
+    jobs,
+    published,
+    validate,
+)
 from meshwright_studies.validate.stats import stats
 
 BEGIN, END = "<!-- made by: python benchmarks/ablation.py -->", "<!-- end -->"
@@ -51,6 +58,8 @@ class Law:
     how: Callable[[Assumptions], Assumptions] = same
     recompute: Callable[[str], str] | None = None
     """What a row's recomputation is taken as."""
+    own_clock: bool = True
+    """A row's machine has the clock that its source states."""
 
 
 def word(mode: str) -> str:
@@ -62,6 +71,11 @@ def word(mode: str) -> str:
         if mode == "core_attn"
         else "none"
     )
+
+
+def usual(machine: Cluster) -> Cluster:
+    """The machine with the clock of its kind of chip."""
+    return replace(machine, chip=replace(machine.chip, clock=None))
 
 
 def chip(**values: Any) -> Callable[[Assumptions], Assumptions]:
@@ -107,7 +121,12 @@ LAWS = (
         kernels=lambda k: {"added_sums": k.added},
     ),
     Law("gap between kernels", kernels=fixed(launch_s=0.0)),
-    Law("clock under load", kernels=fixed(clock=1.0)),
+    Law(
+        "clock under load",
+        kernels=fixed(clock=1.0, training=1.0),
+        own_clock=False,
+    ),
+    Law("clock of a machine whose source has it", own_clock=False),
     Law("clock under a lower power limit", kernels=fixed(power_exponent=0.0)),
     Law("attention's ramp with the length", kernels=attention(length=0.0)),
     Law("attention by generation of kernel", kernels=newest),
@@ -195,6 +214,9 @@ def switched_off(law: Law) -> Assumptions:
         jobs.policy = lambda row, shape: policy(row, shape)._replace(
             mode=taken(policy(row, shape).mode)
         )
+    if not law.own_clock:
+        machine = hardware.cluster_of_row
+        hardware.cluster_of_row = lambda row: usual(machine(row))
     return law.how(REALISTIC)
 
 

@@ -70,7 +70,7 @@ def test_laws_of_kernels_stand_before_a_share_of_the_peak() -> None:
     """Large products of an A100: 0.87 of the peak of its clock, of which hours of training hold
     some; an unknown chip has its share.
     """
-    held = kernels("a100").clock
+    held = kernels("a100").held
     assert (
         share(catalog.chip("a100-80"), SET.chip) == pytest.approx(0.87 * held)
         and held < 1

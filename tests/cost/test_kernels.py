@@ -22,6 +22,7 @@ from meshwright.describe.framework import frameworks
 from meshwright.describe.kernels import all_kernels, as_written, kernels
 from meshwright.layout.placement import placed
 from meshwright.step.microbatch import model_cost
+from meshwright_studies.validate import published as published_runs
 from published_rows import Row, published
 
 
@@ -246,14 +247,31 @@ def looped(row: Row, r: shapes.ShapeRates) -> float:
     return float(np.log(took(work, r) / measured(row)))
 
 
+def looped_clock(chip: str, added: tuple[str, ...] = ("false",)) -> float:
+    """What a machine's dense products in long loops hold of the law of single ones. added: whether
+    they add to sums.
+    """
+    r, of = rates(CHIPS[chip]), GROUPED[chip, "dense"]
+    held = [looped(row, r) for row in of if row["accumulate"] in added]
+    return float(np.exp(np.median(held)))
+
+
+def test_rows_state_the_clock_of_the_loops_of_their_machine() -> None:
+    """Of no other machine that ran rows are such loops published."""
+    stated = {
+        (row["source"], row["hardware"].get("clock"))
+        for row in published_runs()
+        if "clock" in row["hardware"] or row["source"] == "simumax-b200"
+    }
+    assert len(stated) == 1
+    ((_, clock),) = stated
+    assert clock == pytest.approx(looped_clock("b200"), abs=0.01)
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
     """At the clock of the machine's own long loops, which its dense products show."""
-    r = rates(CHIPS[chip])
-    clock = float(
-        np.exp(np.median([looped(row, r) for row in GROUPED[chip, "dense"]]))
-    )
-    held = rates(CHIPS[chip], clock=clock)
+    held = rates(CHIPS[chip], clock=looped_clock(chip, ("false", "true")))
     experts = [
         row
         for key, found in GROUPED.items()
@@ -281,12 +299,12 @@ def test_sums_in_fp32_hide_less_than_what_a_product_reads() -> None:
     """On the A100, at the clock of products that write 16 bits (those of the B200 mix sums of 16
     and 32 bits).
     """
-    dense = GROUPED["a100-pcie", "dense"]
-    wide = [row for row in dense if row["accumulate"] == "true"]
-    plain = [row for row in dense if row["accumulate"] == "false"]
-    r = rates("a100-80")
-    clock = float(np.exp(np.median([looped(row, r) for row in plain])))
-    held = rates("a100-80", clock=clock)
+    wide = [
+        row
+        for row in GROUPED["a100-pcie", "dense"]
+        if row["accumulate"] == "true"
+    ]
+    held = rates("a100-80", clock=looped_clock("a100-pcie"))
     assert abs(np.median([adds(row, held, 8.0) for row in wide])) < 0.004
     assert np.median([adds(row, held, 0.0) for row in wide]) < -0.03
 

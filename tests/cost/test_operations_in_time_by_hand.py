@@ -40,10 +40,11 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.kernels import FusedAttention, kernels
+from refusals import refusal
 
 KERNELS = replace(
     kernels("h100"),
-    units=10, share=0.5, depth=64.0, waves=0.25, clock=0.9, power_w=0.0,
+    units=10, share=0.5, depth=64.0, waves=0.25, clock=0.9, training=1.0, power_w=0.0,
     memory=0.8, added=0.1, launch_s=2.0, fp8=0.7, fp4=0.6,
     fp8_power=1.0, fp4_power=1.0,
     quantise={"tensorwise": 6.0, "nvfp4": 8.0},
@@ -152,6 +153,32 @@ def test_rates_by_shape() -> None:
     assert shapes.constants(lawful, share).share == 0.3
     held = replace(CHIP, sustained=0.8)
     assert shapes.constants(held, ChipTime("by-shape")).share == 0.8
+
+
+def test_a_machine_that_knows_its_clock_holds_that() -> None:
+    """In place of its kind's and of what another power limit would make of that; training and
+    products that take less power count as on any other."""
+    limited = replace(
+        KERNELS,
+        training=0.9,
+        power_w=400.0,
+        power_exponent=0.5,
+        fp8_power=0.64,
+    )
+    own = replace(CHIP, kernel_law="h100", clock=0.6, power_w=100.0)
+
+    def at(precision: str, **how: Any) -> shapes.ShapeRates:
+        return shapes.rates(
+            own, precision, "bf16", ChipTime("by-shape", **how)
+        )
+
+    found = at("fp8", kernels=limited)
+    assert found.peak16 == pytest.approx(1e6 * 0.6 * 0.9)
+    assert found.matrix == pytest.approx(2e6 * 0.6 * 0.9 / 0.8 * 0.5 * 0.7)
+    # a set that names what products reach of the peak has said it
+    assert at("bf16", matrix_efficiency=0.5).matrix == 0.5e6
+    with refusal("clock means nothing without kernel_law"):
+        replace(own, kernel_law="")
 
 
 def test_seconds_of_a_product_by_shape() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -192,6 +193,16 @@ def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
     assert (
         any("shards inside groups" in n for n in found.notes)
         and found.job.layout.dp_replicate == 1
+    )
+
+
+def test_a_row_may_state_how_fast_its_machine_sustains_products() -> None:
+    usual, slow = job(row()), job(row(hardware={"clock": 0.7}))
+    assert usual.cluster.chip.clock is None
+    assert slow.cluster.chip == replace(usual.cluster.chip, clock=0.7)
+    assert (
+        predict(slow, slow.layout).step_time_s
+        > 1.05 * predict(usual, usual.layout).step_time_s
     )
 
 
@@ -493,6 +504,7 @@ def test_latent_attention_and_experts() -> None:
         ({"model": {"layers": 10**9}}, "at most"),
         ({"model": {"heads": 7, "kv_heads": 7}}, "7 heads"),
         ({"hardware": {"gpu": "?"}}, "not in the catalogue"),
+        ({"hardware": {"clock": 1.2}}, "clock must be"),
         ({"global_batch": 1.5}, "whole number"),
         ({"micro_batch": -1}, "at least 1"),
     ],

@@ -72,33 +72,36 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
 
 
 def constants(chip: Chip, how: ChipTime) -> Kernels:
-    """Constants of the chip's kind; where a set names a share of the peak, or nobody measured the
-    kind, that share or the chip's own.
+    """Constants of the chip's kind, with the clock that the chip itself states; where a set names a
+    share of the peak, or nobody measured the kind, that share or the chip's own.
     """
-    if how.kernels is not None:
-        by_how: Kernels = how.kernels
-        return by_how
-    if how.matrix_efficiency is None and chip.kernel_law:
-        return kernels(chip.kernel_law)
-    return replace(
-        kernels(GENERIC),
-        share=how.matrix_efficiency or chip.sustained or how.sustained,
-    )
+    of: Kernels | None = how.kernels
+    if of is None and how.matrix_efficiency is None and chip.kernel_law:
+        of = kernels(chip.kernel_law)
+    if of is None:
+        return replace(
+            kernels(GENERIC),
+            share=how.matrix_efficiency or chip.sustained or how.sustained,
+        )
+    if chip.clock is None:
+        return of
+    # measured under the limit of this very machine: no other limit to scale from
+    return replace(of, clock=chip.clock, power_w=0.0)
 
 
 def _clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
-    """Share of the kernels' rate that hours of products hold under the part's power limit:
+    """Share of the kernels' rate that products hold in training under the part's power limit:
 
-        min(1, clock (limit / (power_w power))^exponent)
+        min(1, held (limit / (power_w power))^exponent)
 
-    `Kernels.clock` is that of 16-bit products under the limit of the parts that were measured;
+    `Kernels.held` is that of 16-bit products under the limit of the parts that were measured;
     power: what products take at full clock, over what 16-bit ones take. A part whose limit is not
     known has theirs.
     """
     known = chip.power_w and of.power_w
     ratio = chip.power_w / of.power_w if known else 1.0
     # a part whose limit is far above what products take runs at full clock, no faster
-    return float(min(1.0, of.clock * (ratio / power) ** of.power_exponent))
+    return float(min(1.0, of.held * (ratio / power) ** of.power_exponent))
 
 
 def kernel_seconds(work: Pass, r: ShapeRates) -> tuple[Num, Num]:

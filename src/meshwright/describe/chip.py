@@ -113,6 +113,11 @@ class Chip(Checked):
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None =
     not measured.
     """
+    clock: Share | None = None
+    """Of the rate that single 16-bit products reach, what products in long loops hold on this very
+    machine (power limit, cooling, the chips it got); with `kernel_law`. None = what the machines of
+    its kind hold (`Kernels.clock`).
+    """
     host_bandwidth: Annotated[Bandwidth, FROM_0] = 0.0
     """Peak of its link to the host's memory, each way (PCIe, NVLink-C2C); 0 = unknown."""
     host_reached: Share = HOST_REACHED
@@ -136,12 +141,12 @@ class Chip(Checked):
     __repr__ = short_repr
 
     def conflict(self) -> str:
-        """A chip computes something."""
-        return (
-            ""
-            if self.matrix_flops
-            else "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
-        )
+        """A chip computes something, and a clock is a share of what its kind's kernels reach."""
+        if not self.matrix_flops:
+            return "matrix_flops must name at least one precision, such as { bf16 = '989 TFLOP/s' }"
+        if self.clock is not None and not self.kernel_law:
+            return "clock means nothing without kernel_law: sustained says what products hold"
+        return ""
 
     def rent_usd(self, chip_hours: float) -> float | None:
         """Rent; None if the price is unknown."""

@@ -67,7 +67,11 @@ class Kernels(Checked):
     waves: AnyShare
     """Of the units that the last wave of tiles leaves idle, what is paid for."""
     clock: Share
-    """Share of the kernels' rate that hours of 16-bit products hold."""
+    """Share of the kernels' rate that 16-bit products in long loops hold."""
+    training: Share
+    """Share of that clock that a training step holds, in which messages and copies run beside
+    products and the slowest chip sets the pace.
+    """
     power_w: Annotated[float, SIUnit("W"), FROM_0]
     """Power limit of the parts that were measured; 0 = none."""
     power_exponent: AnyShare
@@ -122,6 +126,11 @@ class Kernels(Checked):
     sources: Sources = origins()
 
     __repr__ = short_repr
+
+    @property
+    def held(self) -> float:
+        """Share of the kernels' rate that 16-bit products hold in training."""
+        return self.clock * self.training
 
     @property
     def estimated(self) -> bool:

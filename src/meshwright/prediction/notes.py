@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..cost.shapes import constants
 from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
-from ..describe.kernels import Kernels, kernels
+from ..describe.kernels import Kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
@@ -149,7 +150,7 @@ def assumed_rates(r: StepResult) -> list[str]:
     sentences, job = [], r.job
     chip, law = job.cluster.chip, by_law(r)
     if chip_unmeasured(r):
-        share = law.share * law.clock if law else job.how.chip.sustained
+        share = law.share * law.held if law else job.how.chip.sustained
         sentences.append(
             f"chip {chip.name} is unmeasured: {share:.3g} of its peak is assumed"
             f"{WORST_CHIP if share == CHIP_SHARE else ''}"
@@ -405,4 +406,4 @@ def by_law(r: StepResult) -> Kernels | None:
         and how.matrix_efficiency is None
         and chip.kernel_law
     )
-    return kernels(chip.kernel_law) if timed else None
+    return constants(chip, how) if timed else None

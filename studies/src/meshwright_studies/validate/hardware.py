@@ -2,9 +2,10 @@
 network.
 
 The chip is the catalogue's; memory, bandwidth and power that the name itself states replace its
-figures (a size that is only the box's rounding of the catalogue's does not). The network is the one
-the chip is usually sold with, its bandwidths replaced by those the row states; latencies and
-efficiencies stay the catalogue's. A rate that does not say whether it is a GPU's or a node's is
+figures (a size that is only the box's rounding of the catalogue's does not), and so does
+`hardware.clock`, what the source's own long loops of products hold (`Chip.clock`). The network is
+the one the chip is usually sold with, its bandwidths replaced by those the row states; latencies
+and efficiencies stay the catalogue's. A rate that does not say whether it is a GPU's or a node's is
 that of the usual adapters of the system, and a note says so. Nothing is fitted.
 """
 
@@ -25,7 +26,14 @@ from meshwright.errors import BadInput
 from meshwright.units import parse
 
 from . import words
-from .rows import UNITS, Row, demand_whole, plain, whole_of_row
+from .rows import (
+    UNITS,
+    Row,
+    demand_whole,
+    plain,
+    positive_number,
+    whole_of_row,
+)
 
 FAMILY = re.compile(r"tpu-?v?\d+[a-z]?|[a-z]{1,3}\d{2,4}[a-z]?")
 MEMORY = re.compile(r"(?<![\d.x])(\d{2,4}) ?(gi?b)(?!/s|ps)")
@@ -63,8 +71,9 @@ LARGEST_DOMAIN = 16384
 def cluster_of_row(row: Row) -> Cluster:
     """The machine of the row; BadInput if its chip is not in the catalogue."""
     parts = parts_of_row(row)
+    clock = positive_number(row, "hardware.clock")
     return Cluster(
-        chip_in_words(parts.gpu),
+        replace(chip_in_words(parts.gpu), clock=clock),
         network_of_row(*parts),
         demand_whole(row, "hardware.count"),
     )
