@@ -14,7 +14,7 @@ from ..count.work import LOSS, SUMMED, Pass, Product
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
-from ..num import Num
+from ..num import Num, where
 from . import attention, products
 
 NARROW_BITS = {"fp8": "fp8", "int8": "fp8", "fp4": "fp4"}
@@ -42,6 +42,8 @@ class ShapeRates(NamedTuple):
     """Bytes per second."""
     quantise: float
     """Bytes moved for each element that is quantised; 0 in 16 bits."""
+    turned: float
+    """Bytes moved for each element that ranks gathered, to have it along columns."""
 
 
 def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
@@ -68,6 +70,7 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
         peak16=peak16,
         memory=chip.hbm_bandwidth * of.memory,
         quantise=quantise,
+        turned=of.turned.get(recipe, 0.0),
     )
 
 
@@ -153,8 +156,8 @@ def _product(
         )
     if r.quantise and not wide:
         once = r.how.stack.weights_quantised == "step"
-        elements = quantised_elements(work, p, once)
-        longer = longer + elements * r.quantise / r.memory
+        moved = quantised_elements(work, p, once) * r.quantise
+        longer = longer + (moved + turned_elements(p) * r.turned) / r.memory
     return arithmetic + r.of.launch_s, longer
 
 
@@ -167,7 +170,16 @@ def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:
         return 0.0
     here = work.kernel == "matmul forward" and not once
     weights = p.copies * p.inner * p.out if here else 0.0
-    return p.tokens * p.inner + WEIGHTS_QUANTISED * weights
+    return p.tokens * p.inner / p.parts + WEIGHTS_QUANTISED * weights
+
+
+def turned_elements(p: Product) -> Num:
+    """Elements that were gathered along rows or in pieces and that one product reads along columns:
+    the gradient of its output for that of its input, its input for that of its weights."""
+    if not p.backward:
+        return 0.0
+    width = p.out if p.weight_gradient else p.inner
+    return where(p.parts > 1, p.tokens * width, 0.0)
 
 
 def step_quantises(weights: Num, r: ShapeRates) -> Num:

@@ -51,6 +51,10 @@ class Matrix(NamedTuple):
     """Matrices that PyTorch keeps apart and Megatron-LM side by side in one W."""
     columns: tuple[Num, ...] = ()
     """Their widths."""
+    input_parts: Num = 1.0
+    """Ranks of which each quantises its part of X, before they gather it."""
+    gradient_parts: Num = 1.0
+    """The same of dY."""
 
 
 class Messages(NamedTuple):
@@ -138,7 +142,16 @@ def matmul(
     d_input = Pass(
         T * k * (2 * n - one),
         memory=tokens + weights * wgt,
-        products=(Product(k, n, T, copies=copies, backward=True),),
+        products=(
+            Product(
+                k,
+                n,
+                T,
+                copies=copies,
+                backward=True,
+                parts=matrix.gradient_parts,
+            ),
+        ),
         engine=engine,
     )
     d_weight = Pass(
@@ -153,6 +166,7 @@ def matmul(
                 copies=copies,
                 backward=True,
                 sums=0.0 if matrix.expert else weights * sums,
+                parts=matrix.input_parts,
             ),
         ),
         engine=engine,
@@ -167,7 +181,9 @@ def matmul(
             T * n * (2 * k - one),
             memory=tokens + weights * wgt,
             comm=sent.forward,
-            products=(Product(n, k, T, copies=copies),),
+            products=(
+                Product(n, k, T, copies=copies, parts=matrix.input_parts),
+            ),
             engine=engine,
             kernel="matmul forward",
             sizes=sizes,

@@ -126,15 +126,10 @@ def padding(microbatch: DeviceMicrobatch) -> float:
     """Tokens of an expert are rounded up to so many where its products are in FP8 or FP4; 1: they
     are not. The rest is as likely to be any number of tokens, so (padding - 1) / 2 are added.
     """
-    narrow = microbatch.job.precision.compute in ("fp8", "fp4")
-    if (
-        not narrow
-        or not microbatch.profile
-        or microbatch.profile.experts_padded == "none"
-    ):
+    recipe, by = microbatch.job.recipe, microbatch.profile
+    if not recipe or not by or by.experts_padded == "none":
         return 1.0
-    fp4 = microbatch.job.precision.compute == "fp4"
-    return PADDING.get("nvfp4" if fp4 else microbatch.profile.float8, PADDED)
+    return PADDING.get(recipe, PADDED)
 
 
 def padded(name: str, numbers: Num) -> Op:

@@ -36,6 +36,10 @@ class Entry(NamedTuple):
 
 
 ALONE = Entry()
+IN_BLOCKS = ("blockwise", "mxfp8", "nvfp4")
+"""Recipes (`software.Recipe`) that scale blocks of a tensor, along its rows or its columns."""
+OF_TENSORS = ("tensorwise", "nvfp4")
+"""Recipes with a scale of the whole tensor, from its largest value now."""
 
 
 def column_parallel(
@@ -52,10 +56,13 @@ def column_parallel(
     (`Counting.gathered_inputs`).
     """
     inputs = microbatch.counting.gathered_inputs
-    act = microbatch.act
-    gather, reduce = collectives(
-        microbatch.layout, microbatch.tokens * k * act
-    )
+    x = microbatch.tokens * k
+    gather, reduce = collectives(microbatch.layout, x * microbatch.act)
+    largest: tuple[Message, ...] = ()
+    if matrix.engine == "matrix":
+        gather = gather_quantised(microbatch, x)
+        largest = largest_value(microbatch)
+        matrix = matrix._replace(input_parts=quantising(microbatch))
     sums = reduce * readers(microbatch, entry)
     back = gather + sums if inputs == "regathered" else sums
     kept = (
@@ -71,7 +78,7 @@ def column_parallel(
         numbers=microbatch.numbers_of(matrix),
         matrix=matrix._replace(kept=kept if entry.keeps else 0.0),
         sent=Messages(
-            forward=gather if entry.gathers else (),
+            forward=(*largest, *gather) if entry.gathers else (),
             backward=back if entry.reduces else (),
         ),
     )
@@ -104,6 +111,7 @@ def row_parallel(
     _, reduce = collectives(microbatch.layout, t * D * microbatch.act)
     sent = Messages(forward=reduce if reduces else ())
     mine = microbatch.numbers_of(matrix)
+    matrix = matrix._replace(gradient_parts=quantising(microbatch))
     return blocks.matmul(
         name, T=t, k=k, n=D, numbers=mine, matrix=matrix, sent=sent
     )
@@ -128,14 +136,59 @@ def collectives(
     return (), (Message("all_reduce", "tp", volume),)
 
 
+def quantised_bytes(microbatch: DeviceMicrobatch) -> float | None:
+    """Bytes of a number that ranks quantise before they gather it; None: they gather it as it is
+    (`Framework.activation_gather_bytes`).
+    """
+    by = microbatch.profile
+    return (
+        by.activation_gather_bytes.get(microbatch.job.recipe) if by else None
+    )
+
+
+def quantising(microbatch: DeviceMicrobatch) -> Num:
+    """Ranks of which each quantises its shard of what a product reads, before they gather it."""
+    apart = microbatch.layout.sequence_parallel and quantised_bytes(microbatch)
+    return microbatch.tp if apart else 1.0
+
+
+def gather_quantised(
+    microbatch: DeviceMicrobatch, numbers: Num, copies: int = 1
+) -> tuple[Message, ...]:
+    """The gather over tp of what a product in the job's precision reads (`collectives`), in copies
+    that each rank has quantised of its shard.
+
+    Source: NVIDIA/TransformerEngine@d0067d0da, pytorch/distributed.py, gather_along_first_dim.
+    """
+    one = quantised_bytes(microbatch)
+    volume = numbers * (microbatch.act if one is None else one * copies)
+    return collectives(microbatch.layout, volume)[0]
+
+
+def largest_value(microbatch: DeviceMicrobatch) -> tuple[Message, ...]:
+    """An all-reduce of the largest value of a tensor that ranks are about to quantise, each its
+    shard of the sequence, where a scale of the whole tensor hangs on it (`OF_TENSORS`).
+    """
+    scaled = microbatch.job.recipe in OF_TENSORS
+    if not scaled or not microbatch.layout.sequence_parallel:
+        return ()
+    if quantised_bytes(microbatch) is None:
+        return ()
+    return (Message("all_reduce", "tp", blocks.FP32),)
+
+
 def pre_norm(microbatch: DeviceMicrobatch, name: str) -> Op:
     """The norm in front of a pair of matrices. In backward the gradient of what the pair gives is
-    gathered (counted here).
+    gathered (counted here); where blocks share a scale (`IN_BLOCKS`), once along rows for the
+    product that makes the gradient of the input, once along columns for that of the weights
+    (NVIDIA/TransformerEngine@d0067d0da, pytorch/module/base.py, grad_output_preprocess).
     """
-    D = microbatch.model.hidden
-    whole = microbatch.tokens * D * microbatch.act
-    gather, _ = collectives(microbatch.layout, whole)
-    return norm(microbatch, name, backward=gather)
+    whole = microbatch.tokens * microbatch.model.hidden
+    copies = 2 if microbatch.job.recipe in IN_BLOCKS else 1
+    gather = gather_quantised(microbatch, whole, copies)
+    return norm(
+        microbatch, name, backward=(*largest_value(microbatch), *gather)
+    )
 
 
 def norm(

@@ -55,6 +55,8 @@ class Product(NamedTuple):
     """It makes a gradient, of weights or of an input."""
     ready: bool = False
     """What it reads was quantised by the kernel that made it."""
+    parts: Num = 1.0
+    """Ranks of which each quantises a part of what it reads, before they gather it."""
     sums: Num = 0.0
     """Bytes of sums in fp32 that it adds dW to; of experts 0, for the law of grouped products was
     measured with them (`Kernels.crowd_weights`)."""

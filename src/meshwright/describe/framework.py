@@ -204,6 +204,11 @@ class Framework(Checked):
     """Recipe of FP8 or FP4 -> bytes of a weight when shards of it are gathered once a step, where
     they are not `Precision.gather_bytes`.
     """
+    activation_gather_bytes: Mapping[Recipe, Amount] = EMPTY
+    """Recipe of FP8 or FP4 -> bytes of a number of an activation that tp ranks quantise, each its
+    shard of the sequence, before they gather it (`count.parallel.gathered`); of other recipes they
+    gather it as it is.
+    """
     logits_quantised: bool = False
     experts_fused: bool = False
     clamp_fused: bool = False

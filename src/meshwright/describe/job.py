@@ -258,6 +258,16 @@ class Job(Checked):
         return self.attention_kernel not in (*UNFUSED, "unfused")
 
     @property
+    def recipe(self) -> str:
+        """How its products' FP8 or FP4 numbers are scaled (`software.Recipe`); empty where they are
+        in no such numbers, or the set asks no framework.
+        """
+        narrow = self.precision.compute
+        if not self.profile or narrow not in ("fp8", "fp4"):
+            return ""
+        return "nvfp4" if narrow == "fp4" else self.profile.float8
+
+    @property
     def usual_precision(self) -> Precision:
         """The precision of a job that names none: that of its set and its framework."""
         numbers = usual_precision(self.assumptions, self.cluster.chip)

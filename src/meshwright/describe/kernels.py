@@ -111,6 +111,9 @@ class Kernels(Checked):
     """Recipe of FP8 or FP4 -> bytes of a weight as products read it: along its rows, and along its
     columns for the gradient of their input, where one copy does not serve both.
     """
+    turned: Mapping[Recipe, Amount]
+    """Recipe of FP8 or FP4 -> bytes moved for each element of a tensor that tp ranks gathered
+    quantised, to read it along its columns."""
     attention: Mapping[Name, FusedAttention]
     """Fused kernel -> its law; one that is not listed runs as the last that is."""
     narrow: float

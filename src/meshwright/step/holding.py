@@ -106,12 +106,14 @@ def layer_weight_bytes(job: Job) -> float:
     """
     p, by = job.precision, job.profile
     if not (
-        counts_holding(job) and by and by.weights_quantised == "step"
-    ) or p.compute not in ("fp8", "fp4"):
+        counts_holding(job)
+        and by
+        and by.weights_quantised == "step"
+        and job.recipe
+    ):
         return p.weight_bytes
     law = kernels(job.cluster.chip.kernel_law or GENERIC)
-    recipe = "nvfp4" if p.compute == "fp4" else by.float8
-    narrow = law.quantised_weight[recipe]
+    narrow = law.quantised_weight[job.recipe]
     return (
         narrow if p.gather_bytes < p.weight_bytes else p.weight_bytes + narrow
     )

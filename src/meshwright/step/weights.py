@@ -110,8 +110,7 @@ def wire_bytes(job: Job, zero: int) -> float:
         or is_sharded(zero, "weights")
     ):
         return p.gather_bytes
-    recipe = "nvfp4" if p.compute == "fp4" else by.float8
-    return by.gather_bytes.get(recipe, p.gather_bytes)
+    return by.gather_bytes.get(job.recipe, p.gather_bytes)
 
 
 def gather_messages(
