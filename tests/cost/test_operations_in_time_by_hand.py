@@ -113,7 +113,7 @@ def test_rates_by_shape() -> None:
     """Half of the peak at 0.9 of the clock; of FP8 0.7 of that; a weaker part runs slower, products
     that take less power run faster, at most at full clock."""
     wide = by_shape()
-    assert wide[2:] == pytest.approx((4.5e5, 4.5e5, 4.5e5, 9e5, 8e3, 0.0))
+    assert wide[2:] == pytest.approx((4.5e5, 4.5e5, 4.5e5, 9e5, 8e3, 0.0, 0.0))
     narrow = by_shape("fp8")
     assert narrow.matrix == pytest.approx(2e6 * 0.9 * 0.5 * 0.7)
     assert narrow.wide == pytest.approx(4.5e5)
@@ -126,8 +126,10 @@ def test_rates_by_shape() -> None:
     of = shapes.rates(CHIP, "bf16", "bf16", how)
     assert of.backward == of.matrix
     assert narrow.quantise == 6.0 and by_shape("fp4").quantise == 8.0
-    own = by_shape("fp8", stack=Stack(quantise={"tensorwise": 3.0}))
-    assert own.quantise == 3.0
+    rows = Stack(quantise={"tensorwise": 3.0})
+    assert by_shape("fp8", stack=rows).quantise == 4.0, "and along columns"
+    either = ChipTime("by-shape", rows, kernels=kernels("b200"))
+    assert shapes.rates(CHIP, "fp8", "bf16", either).quantise == 3.0
     limited = replace(KERNELS, power_w=400.0, power_exponent=0.5)
     how = ChipTime("by-shape", kernels=limited)
     weak = replace(CHIP, power_w=100.0)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..count.work import LOSS, SUMMED, Pass, Product
-from ..describe.assumptions import ChipTime
+from ..describe.assumptions import ChipTime, Stack
 from ..describe.chip import Chip
 from ..describe.kernels import GENERIC, Kernels, kernels
 from ..num import Num, where
@@ -43,7 +43,7 @@ class ShapeRates(NamedTuple):
     quantise: float
     """Bytes moved for each element that is quantised; 0 in 16 bits."""
     turned: float
-    """Bytes moved for each element that ranks gathered, to have it along columns."""
+    """Bytes moved for each element that ranks gathered, to have it along columns; 0 in 16 bits."""
 
 
 def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
@@ -54,9 +54,8 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
     power = getattr(of, f"{narrow}_power") if narrow else 1.0
     busy = how.stack.efficiency
     peak16 = chip.peak(wide) * _clock(chip, of) * busy
-    recipe = "nvfp4" if precision == "fp4" else how.stack.float8
-    bytes_of = {**of.quantise, **how.stack.quantise}
-    quantise = bytes_of.get(recipe, 0.0) if precision in NARROW_BITS else 0.0
+    scaled = "nvfp4" if precision == "fp4" else how.stack.float8
+    recipe = scaled if narrow else ""
     matrix = chip.peak(precision) * _clock(chip, of, power) * busy
     return ShapeRates(
         of,
@@ -69,9 +68,17 @@ def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
         wide=peak16 * of.share,
         peak16=peak16,
         memory=chip.hbm_bandwidth * of.memory,
-        quantise=quantise,
+        quantise=quantised_at(of, how.stack, recipe),
         turned=of.turned.get(recipe, 0.0),
     )
+
+
+def quantised_at(of: Kernels, stack: Stack, recipe: str) -> float:
+    """Bytes moved for each element that is quantised: by the framework's own kernels, which write a
+    copy along columns where one along rows does not serve all products, or as tables say."""
+    if recipe in stack.quantise:
+        return stack.quantise[recipe] + of.quantised_weight[recipe] - 1.0
+    return of.quantise.get(recipe, 0.0)
 
 
 def constants(chip: Chip, how: ChipTime) -> Kernels:

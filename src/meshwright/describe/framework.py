@@ -197,8 +197,9 @@ class Framework(Checked):
     holding: Holding
     """What it holds beside states and saved tensors (`MemoryCount.holding`)."""
     quantise: Mapping[Recipe, Amount] = EMPTY
-    """Recipe of FP8 -> bytes moved for each element that its own kernels quantise, where they are
-    not those of `Kernels.quantise`.
+    """Recipe of FP8 of one scale -> bytes moved for each element that its own kernels quantise
+    along rows, where they are not those of `Kernels.quantise`; one more where the chip's products
+    read a copy along columns (`Kernels.quantised_weight`).
     """
     gather_bytes: Mapping[Recipe, Amount] = EMPTY
     """Recipe of FP8 or FP4 -> bytes of a weight when shards of it are gathered once a step, where
