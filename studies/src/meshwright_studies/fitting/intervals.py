@@ -219,15 +219,15 @@ def nested(of: Sequence[Seen]) -> UnseenIntervals:
     return _from_others(of, widths(of), ends)
 
 
-def one_for_all(of: Sequence[Seen]) -> UnseenIntervals:
+def one_for_all(
+    of: Sequence[Seen], at: tuple[float, float] = POOLED
+) -> UnseenIntervals:
     """One interval for the runs of all laboratories, from those of the others each time, to compare
-    with `nested`.
+    with `nested`. at: the weight below each of its ends.
     """
 
     def between(rest: Sequence[Seen]) -> Ends:
-        return middle_nine_tenths(
-            log_errors(rest), source_weights(rest), POOLED
-        )
+        return middle_nine_tenths(log_errors(rest), source_weights(rest), at)
 
     return _from_others(of, np.ones(len(of)), between)
 
