@@ -124,8 +124,9 @@ def totals(model: Model) -> tuple[float, ...]:
 
 def mix(model: Model) -> dict[str, int]:
     """What the layers are, in natural words -> how many; the most frequent first."""
-    names = Counter(layer_in_words(model, kind) for kind in kinds(model))
-    return dict(names.most_common())
+    words = {kind: layer_in_words(model, kind) for kind in sorts(model)}
+    each = Counter(words[kind] for kind in kinds(model))
+    return dict(each.most_common())
 
 
 def layer_in_words(model: Model, kind: Kind) -> str:

@@ -41,15 +41,12 @@ def actions_of(schedule: Schedule, p: int, m: int, v: int) -> int:
 
 def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
     """F, I and W of one microbatch through each stage: (stages, 3); recomputation belongs to I."""
-    from ..schedule.replays import stage_seconds
-
     job, layout = costs.job, costs.layout
     schedule = schedule_of(layout)
     p, v = float(layout.pp), float(layout.interleave)
     # in its chunks on a device that is alone too, as the timeline shows them
     chunks = in_chunks(job.model, p, schedule, schedule.chunks(v))
-    d = replace(costs.microbatch.stages, partition=chunks)
-    return stage_seconds(schedule, (int(p), 0, int(v)), d)
+    return replace(costs.microbatch.stages, partition=chunks).every_stage
 
 
 def replays(job: Job, layout: Layout) -> bool:

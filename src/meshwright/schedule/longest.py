@@ -326,5 +326,5 @@ def _counted(done: Done) -> Counter[int]:
 def _of_kinds(passes: Floats) -> Floats:
     """Seconds of F, I, W and of B, which is I and W: ([layouts,] stages, 3) -> ([layouts,] 4,
     stages)."""
-    f, i, w = np.moveaxis(passes, -1, 0)
+    f, i, w = (passes[..., k] for k in range(3))
     return np.stack([f, i, w, i + w], axis=-2)

@@ -250,6 +250,14 @@ class StagePartition:
         pairs = zip(self.before(b), self.before(a), strict=True)
         return tuple(end - start for end, start in pairs)
 
+    @cached_property
+    def every_stage(self) -> Floats:
+        """Parts of each stage of one pipeline: (parts, stages)."""
+        import numpy as np
+
+        stages = np.arange(float(self.stages))
+        return np.array(self.parts(stages, stages + 1.0))
+
     def on(self, rank: Num) -> Parts:
         """Parts on a rank."""
         return self._at("ranks", minimum(rank, self.q))

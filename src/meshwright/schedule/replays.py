@@ -52,7 +52,7 @@ def with_order(
     if not schedule.by_costs:
         return schedule
     plain = d.of([float(x) for x in d.numbers])
-    passes = stage_seconds(schedule, at, plain)
+    passes = plain.every_stage
     return schedule.timed(costs_of(passes, plain.sends.each(len(passes) - 1)))
 
 
@@ -76,35 +76,25 @@ def replayed(
     if sent not in paths:
         plain = d.of([float(x) for x in d.numbers]) if named else d
         known = next(iter(paths.values()), None)
-        passes = known.passes if known else stage_seconds(schedule, at, plain)
+        passes = known.passes if known else plain.every_stage
         sends = plain.sends.each(len(passes) - 1)
         paths[sent] = longest_path(schedule, *at, passes, sends, barrier)
     path = paths[sent]
     if not named:
         return path.seconds
     passed, crossed = path.often
-    stages = np.arange(float(len(passed)))
-    lies = np.array(d.partition.parts(stages, stages + 1.0))  # (part, stage)
     units = d.sends._replace(
         seconds=(*np.eye(len(d.sends.seconds))[..., None],)
     )
-    often = *(lies @ passed).ravel(), *(units.each(len(crossed)) @ crossed)
+    often = [
+        *(d.partition.every_stage @ passed).ravel().tolist(),
+        *(units.each(len(crossed)) @ crossed).tolist(),
+    ]
     total: Num = 0.0
-    for x, times in zip(d.numbers, map(float, often), strict=True):
+    for x, times in zip(d.numbers, often, strict=True):
         if times and x:
             total = x * times + total
     return total + (path.seconds - float(total))
-
-
-def stage_seconds(
-    schedule: ScheduleOrder, at: tuple[int, int, int], d: StageCosts
-) -> Floats:
-    """F, I and W of one microbatch through each stage: (stages, 3), of columns of costs (n, 1)
-    (n, stages, 3).
-    """
-    p, _, v = at
-    stages = d.at(np.arange(float(schedule.stage_count(p, v))))
-    return np.stack([np.asarray(each) for each in stages], axis=-1)
 
 
 def bubble_of_order(

@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..num import Num, maximum, sum_of, where
 from .partition import Parts, StagePartition
 from .sends import StageSends
+
+if TYPE_CHECKING:
+    from .partition import Floats
 
 
 class PassSeconds(NamedTuple):
@@ -67,6 +70,16 @@ class StageCosts:
     def passes(self, a: Num, b: Num) -> PassSeconds:
         """In the stages from a up to b, without b."""
         return self._passes(self.partition.parts(a, b))
+
+    @property
+    def every_stage(self) -> Floats:
+        """F, I and W in each stage of one pipeline: (stages, 3), of columns of seconds (n, 1)
+        (n, stages, 3).
+        """
+        import numpy as np
+
+        passes = self._passes(tuple(self.partition.every_stage))
+        return np.stack(np.broadcast_arrays(*passes), axis=-1)
 
     def _passes(self, often: Parts) -> PassSeconds:
         """Of parts, each so often."""
