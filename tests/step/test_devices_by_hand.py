@@ -88,16 +88,16 @@ def test_a_step_ends_with_its_longest_part() -> None:
     assert found.total == 15.0 and found.link_wait == 1.0
     assert found.critical_device == 1
     assert found.sync == 14.0 - (10.0 + 1.0), "beyond the order and the update"
-    quick = found._replace(links=Busy((9.0, 3.0)))
+    quick = replace(found, links=Busy((9.0, 3.0)))
     assert quick.total == 14.0 and quick.link_wait == 0.0
-    longer = quick._replace(outside=5.0)
+    longer = replace(quick, outside=5.0)
     assert longer.total == 10.0 + 5.0 + 1.0 and longer.sync == 5.0
     assert longer.critical_device == 0, (
         "the order itself, told of the first device"
     )
-    last = quick._replace(devices=devices(3.0, 5.5, 4.0))
+    last = replace(quick, devices=devices(3.0, 5.5, 4.0))
     assert last.critical_device == 2
-    papers = found._replace(devices=devices(None, None, None))
+    papers = replace(found, devices=devices(None, None, None))
     assert papers.critical_device == 2, "the longest busy"
 
 

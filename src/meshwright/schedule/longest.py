@@ -292,7 +292,8 @@ class LongestPath:
         program, (before, last) = self.run.program, self.ends
         counts = _counted(last)
         counts.subtract(_counted(before))
-        number, times = np.array([*counts.items()]).T
+        number = np.fromiter(counts, int)
+        times = np.fromiter(counts.values(), float)
         k = np.maximum(number, ~number)
         lasts, boundary = program.duration[k], program.boundary[k]
         stages = len(self.passes)
@@ -301,7 +302,7 @@ class LongestPath:
         kinds = len(KINDS) * stages
         f, i, w, b = np.bincount(lasts, times, kinds).reshape(len(KINDS), -1)
         sends: Any = np.bincount(boundary, times, stages)
-        return np.stack([f, i + b, w + b], axis=-1), sends[:-1]
+        return np.array([f, i + b, w + b]).T, sends[:-1]
 
 
 def _counted(done: Done) -> Counter[int]:
@@ -326,5 +327,6 @@ def _counted(done: Done) -> Counter[int]:
 def _of_kinds(passes: Floats) -> Floats:
     """Seconds of F, I, W and of B, which is I and W: ([layouts,] stages, 3) -> ([layouts,] 4,
     stages)."""
-    f, i, w = (passes[..., k] for k in range(3))
-    return np.stack([f, i, w, i + w], axis=-2)
+    kinds = np.swapaxes(passes, -1, -2)
+    both = kinds[..., 1:2, :] + kinds[..., 2:, :]
+    return np.concatenate([kinds, both], axis=-2)

@@ -11,7 +11,8 @@ synchronise, and the optimizer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,7 +71,8 @@ class DeviceStep(NamedTuple):
         return self.work + self.wait.total
 
 
-class Step(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Step:
     """Seconds of one step. Its end is the latest of: the pipeline with what comes before and after
     it; each device with its own synchronisation, however the others fare; each link with all that
     it carries.
@@ -89,7 +91,7 @@ class Step(NamedTuple):
     rest.
     """
 
-    @property
+    @cached_property
     def device_ends(self) -> tuple[Num, ...]:
         """When each device is done, with the optimizer, however the others fare; none where papers
         add up.
@@ -105,7 +107,7 @@ class Step(NamedTuple):
         """The longest of the order of the pipeline, of each device by itself, and of each link."""
         return maximum(self._without_full_links, self.links.most)
 
-    @property
+    @cached_property
     def sync(self) -> Num:
         """Seconds of weight and gradient collectives that show."""
         rest = self.pipeline.total + self.update
@@ -113,7 +115,7 @@ class Step(NamedTuple):
             maximum, (done - rest for done in self.device_ends), self.outside
         )
 
-    @property
+    @cached_property
     def slowdown(self) -> Num:
         """The part of `sync` that is compute made slower by collectives that hide, on the device
         that sets the end of the step; of numbers only.
@@ -128,7 +130,7 @@ class Step(NamedTuple):
         # links that are not full make nobody wait
         return maximum(self.links.most - self._without_full_links, 0.0)
 
-    @property
+    @cached_property
     def critical_device(self) -> int:
         """The device that sets the end of the step, or the first, where the order of the pipeline
         does; of numbers only.
@@ -143,7 +145,7 @@ class Step(NamedTuple):
         # the first end is the pipeline's own: where that is the last of all, device 0 stands for it
         return max(ends.index(max(ends)) - 1, 0)
 
-    @property
+    @cached_property
     def _without_full_links(self) -> Num:
         """The end of the step as far as no link is full: the pipeline's order, or a device."""
         return reduce(
