@@ -345,11 +345,8 @@ def test_the_repository_holds_nothing_that_a_run_left() -> None:
     assert {file.split("/")[0] for file in files} <= AT_THE_ROOT
 
 
-FILLED = {
-    *("Joined", "Keys", "LiveUnit", "Record", "SearchState", "Shell"),
-    *("StorageSource", "TimedPart"),
-}
-"""Dataclasses that a loop fills."""
+FILLED = {"LiveUnit", "SearchState"}
+"""Dataclasses that a loop fills, beside those of readers, tracers and the trainer."""
 
 
 def test_what_is_described_and_answered_does_not_change() -> None:
@@ -357,6 +354,7 @@ def test_what_is_described_and_answered_does_not_change() -> None:
     changing = {
         node.name
         for file in FILES
+        if room(file) not in ("formats", "trace", "train")
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)
         for by in map(ast.unparse, node.decorator_list)
