@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from meshwright import Job, predict
+from meshwright import Job, catalog, predict
+from meshwright.describe.assumptions import REALISTIC
+from meshwright.describe.framework import frameworks, usual
 from meshwright.describe.software import Software
 from meshwright.prediction.runnable import not_there
+from shell import Shell
 
 CASES = [
     (
@@ -43,6 +48,55 @@ def test_settings(
     assert all(told in sentence for sentence in sentences)
 
 
+FRAMEWORKS = [
+    ("8xtpu-v5p", "megatron-core", "maxtext runs there"),
+    ("8xtpu-v5p", "maxtext", ""),
+    ("8xtpu-v5p", None, ""),
+    ("8xtrainium2", "deepspeed", "maxtext runs there"),
+    ("8xtrainium2", "torchtitan", ""),
+    ("8xgaudi3", "maxtext", "fsdp runs there"),
+    ("8xgaudi3", "megatron-core", ""),
+    ("8xmi300x", "automodel", "megatron-core runs there"),
+    ("8xmi300x", "maxtext", ""),
+    ("8xh100-sxm", "maxtext", ""),
+]
+
+
+@pytest.mark.parametrize(("on", "framework", "told"), FRAMEWORKS)
+def test_frameworks(on: str, framework: str | None, told: str) -> None:
+    """A framework of other vendors' chips is said, with the one that is usual there."""
+    job = Job("llama3-8b", on, 64, framework=framework)
+    said = [n for n in predict(job, zero=3).notes if "does not run on" in n]
+    assert len(said) == bool(told)
+    assert all(told in sentence for sentence in said)
+
+
+def test_every_usual_framework_runs_on_its_chip() -> None:
+    """No chip of the catalogue has a framework by default that does not run there."""
+    for name in catalog.names("chips"):
+        chip = catalog.chip(name)
+        by = frameworks()[usual(REALISTIC, chip)]
+        assert not by.vendors or chip.vendor in ("", *by.vendors), name
+
+
+@pytest.mark.parametrize("verb", ["plan", "sweep --over batch=64seq,128seq"])
+def test_cards_say_it_before_the_layout(verb: str, shell: Shell) -> None:
+    """A plan and a sweep under a framework that does not run there say so too, on the card."""
+    name, _, more = verb.partition(" ")
+    said = shell(
+        f"{name} llama3-8b --on 64xtpu-v5p --batch 64seq --framework megatron-core {more}"
+    ).out
+    assert "but     megatron-core does not run on tpu-v5p" in said
+
+
+def test_a_user_s_own_chip_of_no_vendor_runs_anything() -> None:
+    """Of a vendor that nobody names nothing is known."""
+    own = replace(catalog.chip("tpu-v5p"), vendor="")
+    job = Job("llama3-8b", "8xtpu-v5p", 64, framework="megatron-core")
+    other = replace(job, cluster=replace(job.cluster, chip=own))
+    assert [*not_there(job)] and not [*not_there(other)]
+
+
 KERNELS = [
     ("8xa100-80", "fa3", True),
     ("8xb200", "fa3", True),
@@ -51,6 +105,12 @@ KERNELS = [
     ("8xmi300x", "cudnn", True),
     ("8xmi300x", "fa2", False),
     ("8xtpu-v5p", "fa2", True),
+    ("8xv100-32", "flash", True),
+    ("8xv100-32", "unfused", False),
+    ("8xt4", "fa2", True),
+    ("8xt4", "fa1", False),
+    ("8xrtx-3090", "fa2", False),
+    ("8xb300", "cudnn", False),
     ("8xtpu-v5p", "xla", False),
     ("8xh100-sxm", "unfused", False),
 ]
@@ -61,3 +121,42 @@ def test_attention_kernels(on: str, kernel: str, told: bool) -> None:
     job = Job("llama3-8b", on, 64, attention_kernel=kernel)
     said = [n for n in predict(job, zero=3).notes if "does not run on" in n]
     assert bool(said) == told
+
+
+OTHERWISE = [
+    ("8xv100-32", "megatron-core", "fused-softmax"),
+    ("8xv100-32", "fsdp", "efficient"),
+    ("8xt4", "torchtitan", "efficient"),
+    ("8xv100-32", "megatron-deepspeed", "fused-softmax"),
+    ("8xa100-80", "megatron-core", "cudnn"),
+    ("8xrtx-4090", "fsdp", "fa2"),
+    ("8xmi300x", "megatron-core", "cudnn"),
+]
+
+
+@pytest.mark.parametrize(("on", "framework", "kernel"), OTHERWISE)
+def test_a_chip_without_the_usual_kernel_runs_another(
+    on: str, framework: str, kernel: str
+) -> None:
+    """No FlashAttention and no attention of cuDNN runs on Volta: Transformer Engine takes its
+    unfused one there, PyTorch its memory-efficient one.
+    """
+    job = Job("llama3-8b", on, 64, framework=framework)
+    assert job.profile and job.profile.attention == kernel
+    assert not [*not_there(job)]
+
+
+def test_unfused_attention_of_volta_keeps_scores() -> None:
+    """What the layers of Megatron keep on a V100 holds the scores of each head, as unfused attention
+    does that somebody asks for; on an A100 it does not.
+    """
+    job = Job("gpt3-6.7b", "8xv100-32", 64, precision="fp16")
+    old = predict(job, tp=8, microbatch=4)
+    asked = predict(job, tp=8, microbatch=4, attention_kernel="fused-softmax")
+    new = predict(job, on="8xa100-80", tp=8, microbatch=4)
+    kept = old.memory_bytes["activations"]
+    assert kept == asked.memory_bytes["activations"]
+    assert old.step_time_s == asked.step_time_s
+    # a 16-bit number for each pair of tokens, of the heads of a rank, in all layers
+    scores = 4 * 2048**2 * (32 / 8) * 32 * 2
+    assert kept == new.memory_bytes["activations"] + scores

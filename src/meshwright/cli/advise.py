@@ -104,7 +104,7 @@ def next_words(
 
     if output:
         return [f"patch {shlex.quote(run)} {shlex.quote(output)}"]
-    if not advice.gains and not advice.run.fits:
+    if not advice.gains and not advice.fits:
         return [command(f"plan {words_of_command(run, given, ('layout',))}")]
     if not Path(run[:4096]).is_file():
         return with_change(run, given, advice.gains[0]) if advice.gains else []

@@ -109,6 +109,8 @@ class Chip(Checked):
     it.
     """
     vendor: Name = ""
+    compute_capability: Annotated[float, Range(0.0, 100.0)] = 0.0
+    """NVIDIA's number of its instruction set, 9.0 of an H100; 0 = unknown, or of another vendor."""
     sustained: Share | None = None
     """Matrix throughput the chip holds under load (clocks throttle) over its quoted peak; None =
     not measured.

@@ -85,6 +85,7 @@ from .software import (
     TpOverlap,
     WeightGradient,
     WeightsQuantised,
+    runs_kernel,
 )
 
 USUAL = "megatron-core"
@@ -132,6 +133,10 @@ class Framework(Checked):
     framework_bytes: Annotated[Bytes, FROM_0]
     attention: AttentionKernel
     """The attention kernel that runs unless the job names one (`Job.attention_kernel`)."""
+    attention_otherwise: AttentionKernel
+    """The kernel that runs by itself on chips that do not run that one
+    (`software.CAPABILITIES`).
+    """
     flash: AttentionKernel
     """The fused kernel that it has."""
     unfused: AttentionKernel
@@ -221,6 +226,8 @@ class Framework(Checked):
     copy into a block with room and one back out of it (copied; not where experts are fused), or as
     they are sorted, without one.
     """
+    vendors: tuple[Name, ...] = ()
+    """Whose chips it runs on (`Chip.vendor`); empty: any."""
     choices: tuple[Choices, ...] = ()
     """Layouts it can run: those that one of these allows; empty = all."""
     otherwise: Known = ""
@@ -351,8 +358,12 @@ def _open(value: object) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def running(by: Framework, kernel: str, said: Software) -> Framework:
-    """The framework with what a job says of its software. kernel: `Job.attention_kernel`."""
+def running(
+    by: Framework, kernel: str, said: Software, capability: float = 0.0
+) -> Framework:
+    """The framework with what a job says of its software. kernel: `Job.attention_kernel`;
+    capability: `Chip.compute_capability`.
+    """
     waits = by.dp_overlap == "off" and said.dp_overlap not in (None, "off")
     if waits and said.dp_overlap not in by.offered("dp_overlap"):
         others = "".join(f" or {x}" for x in by.offered("dp_overlap"))
@@ -360,7 +371,12 @@ def running(by: Framework, kernel: str, said: Software) -> Framework:
             f"software.dp_overlap {said.dp_overlap}: {by.name} waits for the collectives of"
             f" replicas, so only off{others}"
         )
-    named = {ASK: by.attention, "flash": by.flash, "unfused": by.unfused}
+    usual = (
+        by.attention
+        if runs_kernel(by.attention, capability)
+        else by.attention_otherwise
+    )
+    named = {ASK: usual, "flash": by.flash, "unfused": by.unfused}
     return replace(by, attention=named.get(kernel, kernel), **said.given)
 
 

@@ -234,7 +234,8 @@ class Job(Checked):
         if not questions_of(self.assumptions):
             return None
         by = self.framework or framework(self.usual_framework)
-        return running(by, self.attention_kernel, self.software)
+        capability = self.cluster.chip.compute_capability
+        return running(by, self.attention_kernel, self.software, capability)
 
     @property
     def usual_framework(self) -> str:

@@ -7,6 +7,7 @@ names and stand there with a source.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -15,10 +16,11 @@ from .frozen import short_repr
 from .recompute import FULL, PARTS
 
 ATTENTION = (
-    *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "xla"),
+    *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "efficient", "xla"),
     *("torch", "torch-fp32", "fused-softmax"),
 )
-"""Attention kernels: FlashAttention of three generations, cuDNN's in 16 and in 8 bits, XLA's own;
+"""Attention kernels: FlashAttention of three generations, cuDNN's in 16 and in 8 bits, PyTorch's
+memory-efficient one (CUTLASS, from xFormers), XLA's own;
 unfused in plain torch, in Megatron-LM's torch with scores in fp32, or with its fused softmax.
 """
 RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
@@ -63,6 +65,23 @@ Resident = Annotated[str, OneOf("layers", "held", "program")]
 
 UNFUSED = ("torch", "torch-fp32", "fused-softmax")
 """Attention kernels that write the T x T scores to memory; all others are fused."""
+CAPABILITIES = {
+    "fa1": (7.5, math.inf),
+    "fa2": (8.0, math.inf),
+    "fa3": (9.0, 9.9),
+    "cudnn": (8.0, math.inf),
+    "cudnn-fp8": (9.0, math.inf),
+}
+"""Attention kernel -> compute capabilities of NVIDIA's chips that run it (`Chip.
+compute_capability`), first and last; none: all. FlashAttention's READMEs (Turing; Ampere; Hopper);
+cuDNN's as Transformer Engine takes it (common/fused_attn/fused_attn.cpp: sm_arch_ >= 80).
+"""
+
+
+def runs_kernel(kernel: str, capability: float) -> bool:
+    """Chips of this compute capability run the attention kernel, as far as that is known."""
+    first, last = CAPABILITIES.get(kernel, (0.0, math.inf))
+    return not capability or first <= capability <= last
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
-"""What a prediction says of software that a job names and that does not run there: settings that
-the framework has not on these chips or for this model, and attention kernels of other chips.
+"""What a prediction says of software that a job names and that does not run there: frameworks of
+other vendors' chips, settings that the framework has not on these chips or for this model, and
+attention kernels of other chips.
 
 Their seconds are predicted all the same, as if they ran.
 """
@@ -8,42 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..describe.framework import framework
+from ..describe.fields import ASK
+from ..describe.framework import USUAL, framework
 from ..describe.job import Job
-from ..describe.software import Offer
+from ..describe.software import Offer, runs_kernel
 
+NO_RUN = "does not run on"
+"""What a sentence says of software that the chips do not run."""
 NVIDIA = "NVIDIA"
-KERNEL_OF = {
-    "fa3": ("h100", "h20", "h200"),
-    "cudnn": (),
-}
-"""Attention kernel of NVIDIA's chips alone -> the kernels of those that it runs on (Chip.
-kernel_law); empty: any of them. FlashAttention-3: Shah et al. 2024, arXiv 2407.08608, Hopper."""
-OF_GPUS = ("fa1", "fa2", "fa3", "cudnn")
+ONLY_NVIDIA = ("fa3", "cudnn", "cudnn-fp8")
+"""Attention kernels of NVIDIA's chips alone."""
+OF_GPUS = ("fa1", "fa2", "efficient", *ONLY_NVIDIA)
 """Kernels that no TPU, Trainium or Gaudi runs."""
 MAKES_GPUS = (NVIDIA, "AMD")
 
 
 def not_there(job: Job) -> Iterator[str]:
     """Sentences on named software that does not run on these chips, or does nothing here."""
+    yield from _framework(job)
     yield from _kernel(job)
     for name in job.software.given:
         yield from _setting(job, name)
 
 
+def _framework(job: Job) -> Iterator[str]:
+    """A framework of other vendors' chips; of a vendor that nobody names nothing is known."""
+    by, chip = job.profile, job.cluster.chip
+    if by and chip.vendor and by.vendors and chip.vendor not in by.vendors:
+        usual = chip.framework or USUAL
+        yield (
+            f"{by.name} {NO_RUN} {chip.name}: it is timed as if it did; {usual}"
+            " runs there"
+        )
+
+
 def _kernel(job: Job) -> Iterator[str]:
     """An attention kernel of other chips; of a vendor that nobody names nothing is known."""
-    kernel, chip = job.attention_kernel, job.cluster.chip
-    if not chip.vendor or not job.fused_attention:
+    chip = job.cluster.chip
+    if not chip.vendor or not job.profile or job.attention_kernel == ASK:
         return
-    own = KERNEL_OF.get(kernel)
-    theirs = kernel in OF_GPUS and chip.vendor not in MAKES_GPUS
-    other = own is not None and (
-        chip.vendor != NVIDIA
-        or bool(own and chip.kernel_law and chip.kernel_law not in own)
-    )
-    if theirs or other:
-        yield f"attention kernel {kernel} does not run on {chip.name}: it is timed as if it did"
+    kernel = job.profile.attention
+    makers = (NVIDIA,) if kernel in ONLY_NVIDIA else MAKES_GPUS
+    theirs = kernel in OF_GPUS and chip.vendor not in makers
+    if theirs or not runs_kernel(kernel, chip.compute_capability):
+        yield f"attention kernel {kernel} {NO_RUN} {chip.name}: it is timed as if it did"
 
 
 def _setting(job: Job, name: str) -> Iterator[str]:

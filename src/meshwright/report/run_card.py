@@ -16,6 +16,7 @@ from ..formats.bridge.reading import TAKEN
 from ..formats.flags import LOWER
 from ..prediction.certainty import TRUSTED, resolution
 from ..prediction.prediction import Prediction
+from ..prediction.runnable import NO_RUN
 from ..search import flag_text, why_simpler
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands, Item, answer_row
@@ -415,14 +416,15 @@ def preconditions(
     idle: str, sentences: Sequence[str], fits: bool = True
 ) -> Iterator[CardRow]:
     """What stands before any number that it makes another: of what does not fit a setting of a file
-    that would lower its memory, chips that do nothing, a run of a length that nobody means, and
-    what was taken for what a file does not say.
+    that would lower its memory, chips that do nothing, software that does not run there, a run
+    of a length that nobody means, and what was taken for what a file does not say.
     """
     lower = [note for note in sentences if note.startswith(LOWER)]
     if lower and not fits:
         yield CardRow("but", lower[0], "yellow", most=3)
     if idle:
         yield CardRow("idle", idle, "yellow", most=3)
+    yield from cannot_run(sentences)
     for note in sentences:
         if note.endswith(LENGTH):
             yield CardRow("length", note, "yellow", most=2)
@@ -430,6 +432,12 @@ def preconditions(
     for note in taken:
         said = note.removeprefix(TAKEN).removeprefix(": ")
         yield CardRow("assumed", f"{said} (not in the file)", "yellow")
+
+
+def cannot_run(sentences: Iterable[str]) -> Iterator[CardRow]:
+    """Software that does not run there."""
+    for note in filter(no_run, sentences):
+        yield CardRow("but", note, "yellow", most=2)
 
 
 def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
@@ -440,6 +448,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
         if not note.startswith((TAKEN, FILLED, LOWER))
         and not IDLE.search(note)
         and TOO_BIG not in note
+        and not no_run(note)
         and not note.endswith(LENGTH)
     ]
     every.sort(key=urgent)
@@ -465,10 +474,21 @@ FILLED = "dp not given"
 UNMEASURED = "unmeasured"
 """A word of notes on rates that are assumed."""
 URGENT = (
-    *("no price", "no public price", UNMEASURED, "no published run"),
+    *(
+        ", not on ",
+        "no price",
+        "no public price",
+        UNMEASURED,
+        "no published run",
+    ),
     *("allows", "keeps to", "cannot run", "own default", "rounded"),
 )
 """Words of notes that stand first, most urgent first."""
+
+
+def no_run(sentence: str) -> bool:
+    """Whether a note says that software does not run there."""
+    return NO_RUN in sentence
 
 
 def assumed_rate(sentence: str) -> bool:

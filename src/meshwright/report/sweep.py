@@ -12,7 +12,7 @@ from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
 from .card import Card, CardRow, CardTable, answer_row
 from .lines import IndentedLine, noted
-from .run_card import binding
+from .run_card import binding, cannot_run, no_run
 from .run_card import notes as card_notes
 from .tables import text_table
 from .text import (
@@ -39,12 +39,14 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
         if sweep.over == "on"
         else f"at {len(rows)} values of {sweep.over}"
     )
+    said = (*notes, *_said(sweep))
     return Card(
         f"{_subject(first) if first else 'Sweep'}: {how} {where}",
         (
             CardTable(columns, rows),
             *_ends(sweep),
-            *card_notes((*notes, *_said(sweep))),
+            *cannot_run(said),
+            *card_notes(said),
             CardRow(
                 "next",
                 "add -o sweep.png for curves, -o sweep.csv for rows",
@@ -154,6 +156,9 @@ def _said(sweep: Sweep) -> Iterator[str]:
     """What a reader must know of these numbers, a sentence each."""
     if sweep.interrupted:
         yield "interrupted: these values are complete, the others are missing"
+    yield from dict.fromkeys(
+        note for p in sweep.predictions for note in filter(no_run, p.notes)
+    )
     chips = dict.fromkeys(
         p.job.cluster.chip.name for p in sweep.predictions if p.unmeasured
     )

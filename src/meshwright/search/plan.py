@@ -17,6 +17,7 @@ from ..describe.layout import Layout
 from ..layout import beside, practice, rules
 from ..prediction.certainty import resolution
 from ..prediction.classes import sharding
+from ..prediction.runnable import not_there
 from . import precedent
 from .answer import Plan, Steps
 from .evaluate import Progress
@@ -91,6 +92,7 @@ def planning(question: Question) -> Steps:
         if answer.best is None:
             answer = _explain_misfit(job, spaces[0], answer, asked)
     tried, untried = describe_search(job, spaces)
+    beyond = [*beyond, *not_there(job)]
     whose = f"{job.assumptions.name}: " if job.assumptions.choices else ""
     return replace(
         answer,
