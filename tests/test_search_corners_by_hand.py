@@ -56,6 +56,26 @@ def layouts(at: Job, space: Space) -> list[Layout]:
 # What a space holds.
 
 
+def test_embedding_and_loss_fill_stages_of_their_own() -> None:
+    """Three layers with a vocabulary are five slots: four and five stages hold them, six do not; and
+    of a plan that may leave chips idle as many are tried as a prediction takes.
+    """
+    three = job(model=replace(SIX, layers=3), how=REALISTIC)
+    for pp in range(1, 7):
+        legal = {
+            s
+            for s in ("even", "slots")
+            if not rules.broken(three, Layout(pp=pp, dp=1, stages=s))
+        }
+        assert legal == ({"even"} if pp < 4 else set()) | (
+            {"slots"} if pp < 6 else set()
+        )
+        space = replace(ALONE.but(pp=pp), relaxed=True)
+        best = plan(three, space).best
+        assert (best is not None) == bool(legal)
+        assert pp < 4 or not best or best.layout.stages == "slots"
+
+
 def test_nothing_is_found_where_nothing_is_legal() -> None:
     """Four heads are not cut in three, two layers not dealt to four stages."""
     for only in ({"tp": 3}, {"pp": 4}):
@@ -174,10 +194,12 @@ def test_rules_that_leave_nothing() -> None:
     assert rejected(12, 12, three) == {"heads over tp": 1}
 
 
-def test_a_pipeline_deeper_than_the_layers_is_no_degree() -> None:
-    """Three layers on four stages; not that such a plan would need too much memory."""
+def test_a_pipeline_deeper_than_the_slots_is_no_degree() -> None:
+    """Three layers, embedding and loss on six stages; not that such a plan would need too much
+    memory.
+    """
     small = Model("small", 3, 1024, 8, 4096, 1024, 512)
-    found = plan(Job(small, "4xh100-sxm", 8), Space(pp=4))
+    found = plan(Job(small, "6xh100-sxm", 8), Space(pp=6))
     assert found.best is None
     assert found.notes[0].startswith("no combination of degrees is legal")
 

@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..layout import cuts
 from ..num import ceil_div, divisors, maximum
 from .legal import legal_splits
-from .options import longest_list, options
+from .options import longest_list, most_stages, options
 from .space import Space, space_allows
 from .table import BLOCK, Column, Table, cross, keep, length, pick
 
@@ -95,7 +95,7 @@ def values_above_one(job: Job, space: Space, axis: str) -> tuple[int, ...]:
         "cp": _cp_degrees(job, space),
         "pp": divisors(m.layers)
         if job.assumptions.strict and not space.relaxed
-        else range(1, m.layers + 1),
+        else range(1, most_stages(m) + 1),
     }
     return tuple(
         n for n in every[axis] if n > 1 and space_allows(n, space, axis)
@@ -133,10 +133,11 @@ def _panels(job: Job, table: Table) -> Table:
 
 def pipelines(job: Job, space: Space) -> Table:
     """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
-    divide the chips, or (relaxed) any, up to the layers; stages may be uneven.
+    divide the chips, or (relaxed) any, up to `most_stages`; stages may be uneven.
     """
     choice = options(job, space)
-    degrees = range(choice.copies, job.model.layers + 1, choice.copies)
+    limit = most_stages(job.model)
+    degrees = range(choice.copies, limit + 1, choice.copies)
     allowed = _column(
         [p for p in degrees if space.relaxed or job.cluster.chips % p == 0],
         space,
@@ -147,7 +148,6 @@ def pipelines(job: Job, space: Space) -> Table:
         dtype=np.float64,
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
-    limit = job.model.layers + (2 if job.model.vocab else 0)
     # on one stage chunks change nothing: each schedule's first number stands for all
     first = {option.chunks[0] for option in choice.schedules}
     alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)

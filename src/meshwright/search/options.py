@@ -12,6 +12,7 @@ from ..describe.choices import first_few
 from ..describe.frozen import FrozenDict, with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
+from ..describe.model import Model
 from ..describe.offload import Offload
 from ..errors import BadInput
 from ..layout.rules import HOST
@@ -219,6 +220,13 @@ def common_fields(job: Job, space: Space) -> FrozenDict[str, Any]:
     return FrozenDict(fields)
 
 
+def most_stages(m: Model) -> int:
+    """Stages, over all chunks, to which the parts of a model can be dealt: layers, and in slots its
+    embedding and its loss too.
+    """
+    return m.layers + (2 if m.vocab else 0)
+
+
 def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:
     """Numbers of chunks of a schedule; papers, which add up equal stages, take those that divide
     the layers.
@@ -231,7 +239,7 @@ def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:
         )
         return (own,) if fits else ()
     given = option.stage_choice.layers
-    most = len(given) or job.model.layers + (2 if job.model.vocab else 0)
+    most = len(given) or most_stages(job.model)
     even = divisors(job.model.layers)
     every = range(2, most + 1) if uses_schedule_order(job) else even
     asked = space.values("interleave") is not None

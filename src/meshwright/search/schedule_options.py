@@ -74,14 +74,17 @@ class ScheduleOption(NamedTuple):
 
         A list of layers needs as many stages as it has entries. "slots" beside "even" is tried
         where the two deal L layers to S stages differently. They deal them alike in two stages, and
-        where S divides L + 2: then both give the first and the last stage one layer less.
+        where S divides L + 2: then both give the first and the last stage one layer less. More
+        stages than layers are those of slots alone.
         """
         stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)
         if self.stage_choice.layers:
             fine &= stages == len(self.stage_choice.layers)
         if self.stage_choice.slots and self.beside_even:
-            fine &= (-job.model.layers % stages != 2) & (stages > 2)
+            layers = job.model.layers
+            unlike = (-layers % stages != 2) & (stages > 2)
+            fine &= unlike | (stages > layers)
         return fine
 
 
