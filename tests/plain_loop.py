@@ -170,7 +170,7 @@ def every_degree(job: Job, space: Space) -> Iterator[dict[str, int]]:
         if not space.relaxed or n <= LARGEST_ODD_MICROBATCH or B % n == 0
     ]
     for tp, cp, pp in itertools.product(
-        widths, contexts, range(1, m.layers + 1)
+        widths, contexts, range(1, m.layers + 3)
     ):
         most = N // (tp * cp * pp)
         if not most or not space.relaxed and N % (tp * cp * pp):
@@ -273,6 +273,8 @@ OF_CHOICES = (
     "experts need sequence parallelism",
     "hidden size over tp",
     "host memory",
+    "layers over pp",
+    "layers in every stage",
 )
 OF_DEGREES = [rule for rule in ALWAYS if rule.name not in OF_CHOICES]
 """Rules that hold for one stage's worth of chunks, whatever else is chosen, or for no choice at
@@ -291,12 +293,14 @@ def groups_of_a_node(job: Job, layout: Layout) -> int:
 
 
 def like_even(job: Job, layout: Layout) -> bool:
-    """Slots give every stage the layers that it has anyway."""
+    """Slots give every stage the layers that it has anyway; of more stages than layers none is
+    even.
+    """
     if layout.stages != "slots":
         return False
     stages = int(layout.pp * layout.interleave) // layout.copies
     layers = job.model.layers
-    return bool(
+    return stages <= layers and bool(
         stage_layers(layers, stages) == stage_layers(layers, stages, "slots")
     )
 

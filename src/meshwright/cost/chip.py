@@ -9,6 +9,7 @@ from ..count.work import Pass
 from ..describe.assumptions import ChipTime
 from ..describe.chip import Chip
 from ..describe.frozen import FrozenDict
+from ..describe.kernels import kernels
 from ..describe.measured import MeasuredTable
 from ..num import Num, maximum
 from . import hierarchy, measured, shapes
@@ -49,9 +50,8 @@ def rates(
 ) -> ChipRates:
     """Sustained rates of the chip in that precision under an assumption set.
 
-    The share of the matrix peak is the set's, else the one measured on the chip, else the set's
-    default for unmeasured chips. element_bytes: of a number in a matrix product, for the memory
-    hierarchy.
+    The share of the matrix peak is `matrix_share`. element_bytes: of a number in a matrix product,
+    for the memory hierarchy.
     """
     if how.model == "by-shape":
         by = shapes.rates(chip, precision, wider(chip, precision), how)
@@ -65,7 +65,7 @@ def rates(
             attention=(by.wide, by.wide),
             shapes=by,
         )
-    share = how.matrix_efficiency or chip.sustained or how.sustained
+    share = matrix_share(chip, how)
     memory = (
         float("inf")
         if how.model == "peak"
@@ -112,6 +112,18 @@ def rates(
         attention=(attention[0], attention[1]),
         levels=below,
         kernels=kernels,
+    )
+
+
+def matrix_share(chip: Chip, how: ChipTime) -> float:
+    """Share of the matrix peak that large products hold: the set's, else the one measured on the
+    chip, else that of its kind's kernels (in 16 bits, for hours), else the set's default for chips
+    that nobody measured.
+    """
+    law = kernels(chip.kernel_law) if chip.kernel_law else None
+    of_kernels = law.share * law.held if law and not law.estimated else None
+    return (
+        how.matrix_efficiency or chip.sustained or of_kernels or how.sustained
     )
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..cost.chip import matrix_share
 from ..cost.shapes import constants
 from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
@@ -150,7 +151,9 @@ def assumed_rates(r: StepResult) -> list[str]:
     sentences, job = [], r.job
     chip, law = job.cluster.chip, by_law(r)
     if chip_unmeasured(r):
-        share = law.share * law.held if law else job.how.chip.sustained
+        share = (
+            law.share * law.held if law else matrix_share(chip, job.how.chip)
+        )
         sentences.append(
             f"chip {chip.name} is unmeasured: {share:.3g} of its peak is assumed"
             f"{WORST_CHIP if share == CHIP_SHARE else ''}"
@@ -388,12 +391,11 @@ def chip_unmeasured(r: StepResult) -> bool:
     measured either.
     """
     chip, how = r.job.cluster.chip, r.job.how.chip
-    if law := by_law(r):
-        return law.estimated and chip.sustained is None
     measured_kernels = how.model == "calibrated" and chip.kernels
     return (
         how.matrix_efficiency is None
         and chip.sustained is None
+        and (not chip.kernel_law or kernels(chip.kernel_law).estimated)
         and not measured_kernels
     )
 

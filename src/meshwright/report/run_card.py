@@ -301,10 +301,16 @@ def faster(plan: Plan) -> Iterator[CardRow]:
 
 
 def alternatives(plan: Plan) -> Iterator[CardRow]:
-    """The nearest layout that reads differently, and the best of another family."""
+    """The nearest layout that reads differently, and the best of another family, of those that fit
+    (a recipe of other chips may not).
+    """
     best = plan.best
     assert best is not None
-    families = [f.prediction for f in plan.families if f.prediction]
+    families = [
+        f.prediction
+        for f in plan.families
+        if f.prediction and f.prediction.fits
+    ]
     apart = [p for p in families if not plan.tie(p)]
     taken = {_what_it_does(best.layout)}
     for rank, every in enumerate(
