@@ -235,3 +235,15 @@ def test_more_chips_that_take_longer_and_cost_more_are_no_alternative(
     assert all(
         d < mine[0] or u < mine[1] for d, u in zip(days, usd, strict=True)
     )
+
+
+def test_a_plan_names_no_alternative_that_does_not_fit(shell: Shell) -> None:
+    """The published layout of 8 chips, on two of three here, has no room."""
+    told = shell("plan llama3-8b --on 3xh100-sxm --batch 96seq").out
+    assert "\n  or " in told and "risk >99 %" not in told
+
+
+def test_one_chip_shards_nothing(shell: Shell) -> None:
+    """What FSDP calls ZeRO-2 is none on a chip that is alone."""
+    told = shell("plan gpt2 --on 1xt4 --batch 32seq").out
+    assert "the same with microbatch" in told and "ZeRO-2" not in told

@@ -304,12 +304,13 @@ def test_a_run_of_less_than_a_step_is_said(shell: Shell) -> None:
     assert not any("less than one step" in n for n in step)
 
 
+@pytest.mark.parametrize("verb", ["predict", "plan"])
 @pytest.mark.parametrize("tokens", ["15", "1e30"])
 def test_a_length_that_nobody_means_stands_before_the_numbers(
-    shell: Shell, tokens: str
+    shell: Shell, tokens: str, verb: str
 ) -> None:
     """Also on a full card."""
-    lines = shell.answer(f"predict {LLAMA} --tokens {tokens}").splitlines()
+    lines = shell.answer(f"{verb} {LLAMA} --tokens {tokens}").splitlines()
     labels = [line[:10].strip() for line in lines]
     assert labels.index("length") < labels.index("step")
 

@@ -25,8 +25,8 @@ BOOK = (
 
 
 def test_the_headline_leaves_out_what_does_not_fit(shell):
-    """10M tokens: DP hides its messages but keeps 122 GiB on a chip of 95; FSDP does both. 1M:
-    nothing does both, whatever a pipeline's own messages do.
+    """10M tokens: the states of DP alone keep 122 GiB on a chip of 95; FSDP hides its messages and
+    has room. 1M: nothing does both, whatever a pipeline's own messages do.
     """
     out = shell(f"{BOOK} 10M").out
     assert "yes     compute-bound at this batch with FSDP: dp 4096" in out
@@ -57,9 +57,14 @@ def test_chips_that_fill_no_nodes_are_counted_as_they_are(shell):
 
 
 def test_nothing_communicates_on_one_chip(shell):
-    """8 B parameters have no room there, which no message is to blame for."""
+    """70 B parameters have no room there, which no message is to blame for; 8 B have, a few
+    sequences at a time.
+    """
     words = "--on 1xh100-sxm --batch 8seq"
     out = shell(f"roofline llama3-8b {words}").out
+    assert "yes     nothing communicates on one chip, and it fits" in out
+    assert "in 4 microbatches" in " ".join(out.split())
+    out = shell(f"roofline llama3-70b {words}").out
     assert "no      nothing communicates, but it does not fit" in out
     assert "tp      one chip has no other to communicate with" in out
     assert "communication-bound" not in out

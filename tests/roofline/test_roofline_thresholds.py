@@ -19,6 +19,7 @@ from meshwright.roofline.memory import (
     states,
 )
 from meshwright.roofline.mesh import mesh
+from meshwright.roofline.queries import roofline
 from meshwright.roofline.work import LayerSetting
 from meshwright_studies.reproduce.scaling_book.ideal import (
     Ideal,
@@ -125,3 +126,25 @@ def test_memory():
     assert checkpoints(32, 1e6, 4096) == 2 * 32 * 1e6 * 4096
     assert per_chip(1e9, 0.0, 8, 1) == 1e10
     assert per_chip(1e9, 8e9, 8, 8) == 1e10 / 8 + 1e9
+
+
+def test_a_batch_without_room_is_cut_into_microbatches() -> None:
+    """A gigabyte a chip beside states of 8: of a batch whose checkpoints take 6 a chip, six
+    microbatches; where the states fill the chip, none; and each is compute-bound if it has the
+    tokens that bind.
+    """
+    r = roofline(TOY, "8xh100-sxm", 8 * 2**20)
+    one = r.schemes[1]
+    states_bytes = one.memory_bytes - r.kept_bytes
+    assert one.name == "FSDP" and one.least_batch_sum_tokens
+    assert r.kept_bytes == 2 * 8 * 2**20 * 8192 / 8
+    for parts in (1, 2, 6):
+        room = replace(r, capacity_bytes=states_bytes + r.kept_bytes / parts)
+        assert room.microbatches(one) == parts
+        tokens = r.batch_tokens / parts
+        for times, bound in ((0.99, True), (1.01, False)):
+            other = replace(one, least_batch_sum_tokens=times * tokens)
+            if parts > 1:
+                assert room.compute_bound(other, "sum") == bound
+    full = replace(r, capacity_bytes=states_bytes)
+    assert full.microbatches(one) == 0 and not full.compute_bound(one, "sum")

@@ -37,7 +37,7 @@ def roofline_card(r: Roofline) -> Card:
             _tokens(s.least_batch_sum_tokens),
             _tokens(s.least_batch_max_tokens),
             show(s.memory_bytes, "GiB"),
-            f"{_at_this_batch(s, r.capacity_bytes)}: {s.degrees}",
+            f"{_at_this_batch(r, s)}: {s.degrees}",
         )
         for s in r.schemes
     ]
@@ -73,18 +73,18 @@ def roofline_card(r: Roofline) -> Card:
 
 
 def _headline(r: Roofline) -> CardRow:
-    """The first scheme that fits in memory and hides its messages; rows for a part of them (a
-    pipeline, pods, a ring, experts) answer nothing by themselves.
+    """The first scheme that fits in memory, in the fewest microbatches, and hides its messages;
+    rows for a part of them (a pipeline, pods, a ring, experts) answer nothing by themselves.
     """
-    fit = [s for s in r.schemes if s.whole and _fits(s, r.capacity_bytes)]
+    fit = [s for s in r.schemes if s.whole and r.microbatches(s)]
+    fit.sort(key=r.microbatches)
     if fit and r.chips == 1:
-        return answer_row(
-            True, "nothing communicates on one chip, and it fits in memory"
-        )
-    if sure := [s for s in fit if s.compute_bound("sum")]:
+        words = "nothing communicates on one chip, and it fits in memory"
+        return answer_row(True, words + _in_parts(r, fit[0]))
+    if sure := [s for s in fit if r.compute_bound(s, "sum")]:
         words = f"compute-bound at this batch with {_with(r, sure[0])}"
         return answer_row(True, words)
-    if some := [s for s in fit if s.compute_bound("max")]:
+    if some := [s for s in fit if r.compute_bound(s, "max")]:
         words = (
             "only if collectives of different axes overlap, with"
             f" {_with(r, some[0])}"
@@ -100,33 +100,41 @@ def _headline(r: Roofline) -> CardRow:
 
 
 def _with(r: Roofline, s: Scheme) -> str:
-    """A scheme with its degrees, and that sequences are cut where they are fewer than its
-    replicas.
+    """A scheme with its degrees, in how many microbatches it has room, and that sequences are cut
+    where they are fewer than its replicas.
     """
+    sequences = r.sequences / r.microbatches(s)
     cut = (
-        f"; context parallelism (not counted) must cut its {r.sequences:,.6g} sequences"
-        if r.sequences < s.dp
+        f"; context parallelism (not counted) must cut its {sequences:,.6g} sequences"
+        if sequences < s.dp
         else ""
     )
-    return f"{scheme(s.name)}: {s.degrees}{cut}"
+    return f"{scheme(s.name)}: {s.degrees}{_in_parts(r, s)}{cut}"
 
 
-def _fits(s: Scheme, capacity: float) -> bool:
-    """Weights, optimizer state and checkpoints have room on a chip."""
-    return s.memory_bytes <= capacity
+def _in_parts(r: Roofline, s: Scheme) -> str:
+    """In how many microbatches a scheme has room, where the whole batch has none."""
+    n = r.microbatches(s)
+    if n < 2:
+        return ""
+    return f" in {n:,} microbatches of {count(r.batch_tokens / n)} tokens"
 
 
-def _at_this_batch(s: Scheme, capacity: float) -> str:
-    """Whether a row fits and is compute-bound: maybe, if only where collectives overlap."""
-    if not _fits(s, capacity):
+def _at_this_batch(r: Roofline, s: Scheme) -> str:
+    """Whether a row fits and is compute-bound: maybe, if only where collectives overlap; in how
+    many microbatches.
+    """
+    n = r.microbatches(s)
+    if not n:
         return "no room"
-    return (
+    words = (
         "yes"
-        if s.compute_bound("sum")
+        if r.compute_bound(s, "sum")
         else "maybe"
-        if s.compute_bound("max")
+        if r.compute_bound(s, "max")
         else "no"
     )
+    return f"{words} in {n:,}" if n > 1 else words
 
 
 def scheme(name: str) -> str:

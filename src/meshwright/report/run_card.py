@@ -111,7 +111,7 @@ def plan_card(
         f"Plan {question(best.job)}",
         (
             *head,
-            *preconditions(plan.idle or best.idle, plan.notes),
+            *preconditions(plan.idle or best.idle, [*plan.notes, *best.notes]),
             CardRow("best", short_words(best.layout), most=WHOLE),
             *(
                 [CardRow("with", flag_text(plan.settings))]
@@ -312,12 +312,12 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
         if f.prediction and f.prediction.fits
     ]
     apart = [p for p in families if not plan.tie(p)]
-    taken = {_what_it_does(best.layout)}
+    taken = {short_words(_in_effect(best.layout))}
     for rank, every in enumerate(
         (plan.alternatives, apart or plan.alternatives), 2
     ):
         for p in every:
-            words = _what_it_does(p.layout)
+            words = short_words(_in_effect(p.layout))
             if words not in taken:
                 said = _layout_words(plan, p)
                 yield CardRow("or", said, rank=rank, most=WHOLE)
@@ -325,10 +325,10 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
                 break
 
 
-def _what_it_does(layout: Layout) -> str:
-    """A layout in words that two have that do the same: a shard of one rank is none."""
+def _in_effect(layout: Layout) -> Layout:
+    """What a layout does: a shard of one rank is none."""
     alone = (layout.dp or 1) * layout.cp == 1
-    return short_words(replace(layout, zero=0) if alone else layout)
+    return replace(layout, zero=0) if alone else layout
 
 
 def _layout_words(plan: Plan, p: Prediction) -> str:
@@ -340,11 +340,12 @@ def _layout_words(plan: Plan, p: Prediction) -> str:
     cost.append(slower_words(plan, p))
     beyond = plan.beyond
     why = beyond and beyond.prediction is p and (beyond.note or beyond.name)
-    words = short_words(p.layout)
+    one = _in_effect(p.layout)
+    words = short_words(one)
     if plan.tie(p):
         assert plan.best is not None
         why = tie_words(plan, p)
-        words = beside_words(plan.best.layout, p.layout)
+        words = beside_words(_in_effect(plan.best.layout), one)
     return f"{', '.join(cost)}: {words}" + (f" ({why})" if why else "")
 
 
@@ -425,6 +426,7 @@ def preconditions(
     that would lower its memory, chips that do nothing, software that does not run there, a run
     of a length that nobody means, and what was taken for what a file does not say.
     """
+    sentences = [*dict.fromkeys(sentences)]
     lower = [note for note in sentences if note.startswith(LOWER)]
     if lower and not fits:
         yield CardRow("but", lower[0], "yellow", most=3)

@@ -37,7 +37,7 @@ from .work import Layer, LayerSetting
 
 SHOWN = 4.0
 """Splits that communicate longer than so many times the least are not shown."""
-SCHEMA = 2
+SCHEMA = 3
 """Version of `Roofline.to_dict`."""
 EXACT = put("network.ring_factor", "exact")(BOOK_SUM)
 """The book's set with the factor (n-1)/n of collectives, which it leaves out: what a roofline takes
@@ -198,6 +198,8 @@ class Roofline(Displayed):
     """On one chip: 10 bytes a parameter and one checkpoint a layer, cut over all chips."""
     memory_full_bytes: float
     """The same with fp32 gradients and master weights: 18 bytes a parameter."""
+    kept_bytes: float
+    """Of either, checkpoints, were the whole batch one microbatch."""
     capacity_bytes: float
     notes: tuple[str, ...]
 
@@ -206,6 +208,19 @@ class Roofline(Displayed):
     @property
     def chips(self) -> int:
         return self.pods * prod(self.shape)
+
+    def microbatches(self, s: schemes.Scheme) -> int:
+        """The fewest in which a chip has room for a scheme (`Scheme.microbatches`)."""
+        return s.microbatches(self.kept_bytes, self.capacity_bytes)
+
+    def compute_bound(self, s: schemes.Scheme, edition: str) -> bool:
+        """Whether a scheme has room, if need be in several microbatches, and each of these is
+        compute-bound.
+        """
+        n = self.microbatches(s)
+        if n < 2:
+            return n == 1 and s.compute_bound(edition)
+        return s.bound_at(self.batch_tokens / n, edition)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `roofline --json`."""
@@ -219,7 +234,10 @@ class Roofline(Displayed):
             "flops_per_token": self.per_token.flops,
             "weight_bytes": self.per_token.weight_bytes,
             "effective_width": self.per_token.width,
-            "schemes": [s.to_dict() for s in self.schemes],
+            "schemes": [
+                {**s.to_dict(), "microbatches": self.microbatches(s)}
+                for s in self.schemes
+            ],
         }
 
 
@@ -320,6 +338,7 @@ def _whole_answer(
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=schemes.memory(on, m.chips),
         memory_full_bytes=schemes.memory(on, m.chips, "full"),
+        kept_bytes=schemes.kept(on),
         capacity_bytes=most_bytes(chip, memory),
         notes=(
             *_notes(on, cluster),

@@ -8,6 +8,7 @@ To Scale Your Model, parts 5 and 12.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -83,6 +84,22 @@ class Scheme:
             self.comm_sum_s if edition == "sum" else self.comm_max_s
         )
 
+    def bound_at(self, tokens: float, edition: str) -> bool:
+        """Whether a pass of so many tokens is compute-bound under that edition."""
+        least = (
+            self.least_batch_sum_tokens
+            if edition == "sum"
+            else self.least_batch_max_tokens
+        )
+        return least is not None and tokens >= least
+
+    def microbatches(self, kept: float, capacity: float) -> int:
+        """The fewest microbatches, their gradients added up, whose checkpoints a chip has room for;
+        0 = not even the states have room. kept: bytes of checkpoints of the whole batch on a chip.
+        """
+        room = capacity - (self.memory_bytes - kept)
+        return max(1, math.ceil(kept / room)) if room > 0.0 else 0
+
     @property
     def whole(self) -> bool:
         """It says what all messages of a layer are, and not only those of a ring or a stage."""
@@ -100,13 +117,20 @@ class Scheme:
         return {**asdict(self), **bound}
 
 
-def memory(on: Asked, shards: float, habit: str = "book") -> float:
-    """Bytes of one chip with states cut over so many, in a habit of `memory.KEPT`."""
+def kept(on: Asked) -> float:
+    """Bytes of the batch's checkpoints on one chip."""
     model = on.setting.model
     size = on.setting.precision.activation_bytes
-    kept = checkpoints(model.layers, on.batch, model.hidden, size=size)
-    chips = on.mesh.all_chips
-    return float(per_chip(parameters(model), kept, chips, shards, habit))
+    whole = checkpoints(model.layers, on.batch, model.hidden, size=size)
+    return float(whole / on.mesh.all_chips)
+
+
+def memory(on: Asked, shards: float, habit: str = "book") -> float:
+    """Bytes of one chip with states cut over so many (FSDP, TP and both: all chips; DP: 1), in a
+    habit of `memory.KEPT`, and checkpoints over all chips.
+    """
+    size = parameters(on.setting.model)
+    return float(per_chip(size, kept(on), 1.0, shards, habit))
 
 
 def row(
