@@ -31,6 +31,7 @@ from ..units import parse
 from . import schemes
 from . import thresholds as th
 from .mesh import Mesh, bandwidth, mesh
+from .schemes import Scheme
 from .splits import Split, best, largest_tensor, least_batch, splits
 from .times import EDITIONS, Asked
 from .work import Layer, LayerSetting
@@ -209,11 +210,11 @@ class Roofline(Displayed):
     def chips(self) -> int:
         return self.pods * prod(self.shape)
 
-    def microbatches(self, s: schemes.Scheme) -> int:
+    def microbatches(self, s: Scheme) -> int:
         """The fewest in which a chip has room for a scheme (`Scheme.microbatches`)."""
         return s.microbatches(self.kept_bytes, self.capacity_bytes)
 
-    def compute_bound(self, s: schemes.Scheme, edition: str) -> bool:
+    def compute_bound(self, s: Scheme, edition: str) -> bool:
         """Whether a scheme has room, if need be in several microbatches, and each of these is
         compute-bound.
         """
@@ -234,10 +235,10 @@ class Roofline(Displayed):
             "flops_per_token": self.per_token.flops,
             "weight_bytes": self.per_token.weight_bytes,
             "effective_width": self.per_token.width,
-            "schemes": [
-                {**s.to_dict(), "microbatches": self.microbatches(s)}
-                for s in self.schemes
-            ],
+            "schemes": [s.to_dict() for s in self.schemes],
+            "microbatches": {
+                s.name: self.microbatches(s) for s in self.schemes
+            },
         }
 
 
