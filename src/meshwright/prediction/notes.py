@@ -15,7 +15,7 @@ from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.framework import OF_CODE
-from ..describe.kernels import Kernels
+from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
