@@ -339,7 +339,7 @@ def _whole_answer(
         largest_tensor_placement=tensor.text if tensor else "",
         memory_bytes=schemes.memory(on, m.chips),
         memory_full_bytes=schemes.memory(on, m.chips, "full"),
-        kept_bytes=schemes.kept(on),
+        kept_bytes=schemes.checkpoint_bytes(on),
         capacity_bytes=most_bytes(chip, memory),
         notes=(
             *_notes(on, cluster),

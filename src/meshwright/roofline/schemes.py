@@ -117,7 +117,7 @@ class Scheme:
         return {**asdict(self), **bound}
 
 
-def kept(on: Asked) -> float:
+def checkpoint_bytes(on: Asked) -> float:
     """Bytes of the batch's checkpoints on one chip."""
     model = on.setting.model
     size = on.setting.precision.activation_bytes
@@ -130,7 +130,7 @@ def memory(on: Asked, shards: float, habit: str = "book") -> float:
     habit of `memory.KEPT`, and checkpoints over all chips.
     """
     size = parameters(on.setting.model)
-    return float(per_chip(size, kept(on), 1.0, shards, habit))
+    return float(per_chip(size, checkpoint_bytes(on), 1.0, shards, habit))
 
 
 def row(
