@@ -45,7 +45,7 @@ def llama_chip_years() -> Num:
     return seconds(llama_flops(), 1, peak()) / YEAR_S
 
 
-def llama_seconds(chips: float, share: float, name: str) -> Num:
+def llama_seconds(chips: float, share: float = 1.0, name: str = V5P) -> Num:
     """Seconds of the whole run at a share of the peak."""
     return seconds(llama_flops(), chips, peak(name), share)
 

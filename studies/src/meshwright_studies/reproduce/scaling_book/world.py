@@ -55,11 +55,11 @@ def world_layer(F: int) -> Layer:
     return LayerSetting(toy(F)).per_token
 
 
-def alpha(name: str, axes: float = 1) -> float:
+def alpha(name: str, axes: float = 1, precision: str = "bf16") -> float:
     """C/(W M): FLOPs a chip does while one byte arrives over M axes, or from inside its node."""
     return float(
         intensity(
-            chip(name).peak("bf16"), network(name).dims[0].bandwidth * axes
+            chip(name).peak(precision), network(name).dims[0].bandwidth * axes
         )
     )
 
@@ -70,9 +70,9 @@ def node_egress(name: str) -> float:
     return (near.size or 1) * far.bandwidth
 
 
-def alpha_node(name: str) -> float:
-    """FLOPs of a chip for each byte that leaves its node."""
-    return float(intensity(chip(name).peak("bf16"), node_egress(name)))
+def alpha_node(name: str, nodes: float = 1) -> float:
+    """FLOPs of a chip for each byte that leaves so many nodes."""
+    return float(intensity(chip(name).peak("bf16"), nodes * node_egress(name)))
 
 
 def alpha_dcn() -> float:
