@@ -82,7 +82,7 @@ EQUAL = {
 
 
 APART = (
-    *("attention", "flash", "unfused"),  # kernels: rates, below
+    *("attention", "attention_otherwise", "flash", "unfused"),  # kernels: rates
     *("selective", "full_compiled"),  # words of `layout.recompute`
 )
 OWN = [

@@ -208,8 +208,9 @@ function draw(ctx, told) {
   const least = (one) => one[`least_batch_${edition}_tokens`];
   const bound = (one) => one[`compute_bound_${edition}`];
   const room = (one) => {
-    const n = told.microbatches[one.name];
-    return n === 0 ? " (which does not fit in memory)" : n > 1 ? ` (in ${grouped(n)} microbatches)` : "";
+    const n = told.microbatches?.[one.name];
+    if (n === 0) return " (which does not fit in memory)";
+    return n > 1 ? ` (in ${grouped(n)} microbatches)` : "";
   };
   const free = told.schemes.filter((one) => bound(one)).map((one) => one.name + room(one));
   const times = (one) => {
