@@ -48,9 +48,7 @@ def rank_shares(
         need, shares = degrees[axis], list[Num]()
         for i, room in enumerate(rooms):
             shares.append(share := largest_divisor(need, room))
-            need = need / share
-            # beyond an axis that leaves the unit, no later one has neighbours in it
-            rooms[i] = where(need > 1, 1.0, floor(room / share))
+            need, rooms[i] = need / share, floor(room / share)
         placement[axis] = (*shares, need)
     return placement
 
