@@ -82,7 +82,12 @@ EQUAL = {
 
 
 APART = (
-    *("attention", "attention_otherwise", "flash", "unfused"),  # kernels: rates
+    *(
+        "attention",
+        "attention_otherwise",
+        "flash",
+        "unfused",
+    ),  # kernels: rates
     *("selective", "full_compiled"),  # words of `layout.recompute`
 )
 OWN = [
