@@ -640,7 +640,7 @@ def test_a_roofline_says_what_binds_each_scheme(folder: Path) -> None:
         """
         import { roofline } from "./roofline.js";
         const scheme = (name, sent, least, memory_bytes = 1) => ({ name, compute_s: 1, comm_sum_s: sent, compute_bound_sum: sent <= 1, least_batch_sum_tokens: least, memory_bytes, curve: { batch_tokens: [], compute_s: [], comm_sum_s: [] } });
-        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, capacity_bytes: 2, schemes: [scheme("DP", 0.5, 1, 3), scheme("both", 0.5, 1), scheme("FSDP", 2, 8000), scheme("TP", 21, null)] });
+        source.worker = async () => ({ batch_tokens: 4000, tokens_per_chip: 8, model: "m", chip: "c", chips: 8, intensity: [], hbm_tokens: 1, largest_tensor: 1, capacity_bytes: 2, microbatches: { DP: 0, both: 1, FSDP: 1, TP: 1 }, schemes: [scheme("DP", 0.5, 1, 3), scheme("both", 0.5, 1), scheme("FSDP", 2, 8000), scheme("TP", 21, null)] });
         put(main, roofline.skeleton());
         await roofline.show({ state: { model: "m" }, set() {}, announce() {}, drawn() {} });
         console.log(JSON.stringify(texts("roofline-sentence")));
