@@ -172,7 +172,26 @@ def ends(of: Sequence[Seen]) -> Ends:
 
 
 def after_scale(of: Sequence[Seen]) -> Ends:
-    """Of a source's other runs after one scale from a few of them: all draws of DRAWS seeds."""
+    """What nine of ten of a source's other runs lie between after one scale from a few of them."""
+    return middle_nine_tenths(*_scaled(of))
+
+
+def inside_after_scale(of: Sequence[Seen]) -> float:
+    """Share of a source's other runs between the ends that the other laboratories' runs give."""
+    within, weight = [], []
+    for name in sorted({one.laboratory for one in of}):
+        z, mine = _scaled([one for one in of if one.laboratory == name])
+        at = after_scale([one for one in of if one.laboratory != name])
+        within.append((at.low <= z) & (z <= at.high))
+        weight.append(mine)
+    return float(
+        np.average(np.concatenate(within), weights=np.concatenate(weight))
+    )
+
+
+def _scaled(of: Sequence[Seen]) -> tuple[Column, Column]:
+    """z of a source's other runs after one scale from a few of them, all draws of DRAWS seeds, and
+    their weights: each source and draw weighs as much."""
     rests, weight = [], []
     for source in sorted({one.source for one in of}):
         mine = [one for one in of if one.source == source]
@@ -184,7 +203,7 @@ def after_scale(of: Sequence[Seen]) -> Ends:
             rest = np.delete((error - centre) / wide, taken)
             rests.append(rest)
             weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
-    return middle_nine_tenths(np.concatenate(rests), np.concatenate(weight))
+    return np.concatenate(rests), np.concatenate(weight)
 
 
 def drawn(rows: int, seed: int) -> NDArray[np.int64]:
@@ -270,8 +289,8 @@ def pair(of: Sequence[Seen], z: Ends) -> float:
 
 
 def resolution(of: Sequence[Seen]) -> float:
-    """The smallest of GAPS from which predicted times of two layouts are in the measured order in
-    three of four pairs."""
+    """The smallest of GAPS from which (to the next of them) a share ORDERED of the pairs of layouts
+    is in the measured order."""
     gaps = [
         (
             abs(
@@ -286,13 +305,14 @@ def resolution(of: Sequence[Seen]) -> float:
     ]
     for gap, wider in zip(GAPS, (*GAPS[1:], np.inf), strict=True):
         near = [(a, b, w) for g, a, b, w in gaps if gap <= g < wider]
-        right = sum(w for a, b, w in near if _in_order(a, b))
+        right = sum(w for a, b, w in near if in_order(a, b))
         if near and right >= ORDERED * sum(w for *_, w in near):
             return gap
     return GAPS[-1]
 
 
-def _in_order(a: Seen, b: Seen) -> bool:
+def in_order(a: Seen, b: Seen) -> bool:
+    """Is the layout that is predicted to be the faster one of two the one that was?"""
     there = a.run.step_s / a.run.ratio
     here = b.run.step_s / b.run.ratio
     return (a.run.step_s - b.run.step_s) * (there - here) > 0
