@@ -3,7 +3,7 @@ sequence, and the numbers travel with their scales.
 
 By hand from NVIDIA/TransformerEngine@d0067d0da, pytorch/distributed.py and pytorch/module: 1 byte a
 number of FP8 (MXFP8 a byte more for 32 of them, blockwise 4 for 128), half of one of NVFP4, with a
-byte for 16.
+byte for 16. Of latent attention, who makes the latents: Megatron-LM and torchtitan (`count.latent`).
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ def layer(
     framework: str = "megatron-core",
     sequence_parallel: bool = True,
     tp: int = TP,
+    of: str = "llama3-8b",
 ) -> dict[str, Op]:
-    """Operations of a layer of llama3-8b by name; recipe: of FP8 or FP4, empty for 16 bits."""
+    """Operations of a model's first layer by name; recipe: of FP8 or FP4, empty for 16 bits."""
     numbers = {"": "bf16", "nvfp4": "fp4"}.get(recipe, "fp8")
     scaling = recipe if numbers == "fp8" else None
     layout = Layout(tp=tp, dp=1, sequence_parallel=sequence_parallel)
     job = Job(
-        "llama3-8b",
+        of,
         f"{tp}xb200",
         batch=1,
+        seq=TOKENS,
         layout=layout,
         precision=numbers,
         framework=framework,
@@ -64,8 +66,8 @@ def sent(work: Pass) -> list[tuple[str, str, object]]:
     return [(m.kind, m.axis, m.bytes) for m in work.comm]
 
 
-def gather(one: float) -> tuple[str, str, float]:
-    return "all_gather", "tp", WHOLE * one
+def gather(one: float, numbers: float = WHOLE) -> tuple[str, str, float]:
+    return "all_gather", "tp", numbers * one
 
 
 SCATTER = ("reduce_scatter", "tp", WHOLE * 2.0)
@@ -87,6 +89,88 @@ def test_ranks_gather_what_they_quantised(recipe: str) -> None:
         assert sent(ops[narrow].forward) == [SCATTER]
         copies = 2 if recipe in IN_BLOCKS else 1
         assert sent(ops[norm].backward) == [*first, gather(one * copies)]
+
+
+@pytest.mark.parametrize("recipe", NARROW)
+def test_latents_are_gathered_as_ranks_quantised_them(recipe: str) -> None:
+    """Norm and matrix of what goes up are one module of Transformer Engine, as in front of a dense
+    layer. The keys' part that is only turned is gathered in 16 bits, after what went down."""
+    ops, one = layer(recipe, of="deepseek-v3"), NARROW[recipe]
+    first = [LARGEST] if recipe in ("tensorwise", "nvfp4") else []
+    for name, rank in (("q", 1536), ("kv", 512)):
+        up = ops[f"attention/{name} up"]
+        narrow = gather(one, TOKENS * rank)
+        back = "reduce_scatter", "tp", TOKENS * rank * 2.0
+        assert sent(up.forward) == [*first, narrow]
+        assert sent(up.backward) == [narrow, back]
+        assert up.forward.products[0].parts == TP
+        assert sent(ops[f"attention/{name} norm"].forward) == []
+    keys = ops["attention/kv down"]
+    assert sent(keys.forward) == [gather(2.0, TOKENS * 64)]
+    assert sent(keys.backward) == [("reduce_scatter", "tp", TOKENS * 64 * 2.0)]
+    assert sent(ops["attention/q down"].forward) == []
+
+
+def flops(op: Op) -> float:
+    return float(op.forward.matrix)
+
+
+@pytest.mark.parametrize(
+    ("framework", "ranks"), [("megatron-core", TP), ("torchtitan", 1)]
+)
+def test_who_makes_the_latents(framework: str, ranks: int) -> None:
+    """2 T k n FLOPs of a matrix from k to n features of T tokens, on each of TP ranks: Megatron
+    Core's have a shard of the tokens, torchtitan's all of them; heads are cut in both."""
+    ops = layer(framework=framework, of="deepseek-v3")
+    D = 7168
+    assert flops(ops["attention/q down"]) == 2 * TOKENS * D * 1536 / ranks
+    assert flops(ops["attention/kv down"]) == 2 * TOKENS * D * 576 / ranks
+    up = 2 * TOKENS * 1536 * 128 * 192 / TP
+    assert flops(ops["attention/q up"]) == up
+    x = TOKENS * 1536 / ranks
+    assert ops["attention/q norm"].forward.vector == 9 * x
+
+
+def test_torchtitan_gathers_the_hidden_state_of_latent_attention() -> None:
+    """Once for queries, keys and values, and once back; nothing between the latents and the heads,
+    which read all tokens."""
+    ops = layer(framework="torchtitan", of="deepseek-v3")
+    hidden = TOKENS * 7168
+    first = ops["attention/q down"]
+    assert sent(first.forward) == [gather(2.0, hidden)]
+    assert sent(first.backward) == [("reduce_scatter", "tp", hidden * 2.0)]
+    assert first.saved == hidden * 2.0
+    for name in ("q norm", "q up", "kv down", "kv norm", "kv up"):
+        op = ops[f"attention/{name}"]
+        assert sent(op.forward) == sent(op.backward) == []
+    assert ops["attention/q up"].saved == TOKENS * 1536 * 2.0
+    assert ops["attention/kv down"].saved == 0
+
+
+def test_what_ranks_with_all_tokens_add_up() -> None:
+    """Without sequence parallelism nothing is gathered; the gradient is added up where heads read
+    latents, or where the latents read the hidden state."""
+
+    def back(framework: str) -> dict[str, list[tuple[str, str, object]]]:
+        ops = layer(
+            framework=framework, sequence_parallel=False, of="deepseek-v3"
+        )
+        assert not any(
+            sent(op.forward) for name, op in ops.items() if " " in name
+        )
+        return {
+            name.removeprefix("attention/"): sent(op.backward)
+            for name, op in ops.items()
+            if " " in name and sent(op.backward)
+        }
+
+    def summed(width: int) -> list[tuple[str, str, object]]:
+        return [("all_reduce", "tp", TOKENS * width * 2.0)]
+
+    narrow = {"q up": 1536, "kv up": 512, "kv down": 64}
+    expected = {name: summed(width) for name, width in narrow.items()}
+    assert back("megatron-core") == expected
+    assert back("torchtitan") == {"q down": summed(7168)}
 
 
 @pytest.mark.parametrize(

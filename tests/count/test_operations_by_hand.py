@@ -702,28 +702,30 @@ def test_experts_in_parts_latent_or_idle() -> None:
 @pytest.mark.parametrize("rank", [40, None])
 def test_latent_attention(rank: int | None) -> None:
     """Queries by a latent of 40 or from the hidden state, keys and values by one of 24; heads of
-    16 + 8 and 10. With sequence parallelism the latents are gathered, and the rotated part's
-    gradient is scattered."""
+    16 + 8 and 10. With sequence parallelism the latents are gathered where they go up, and the
+    rotated part's gradient is scattered."""
     of = replace(
         LLAMA, qkv_bias=True, mla=MLA(24, 16, 8, 10, q_lora_rank=rank)
     )
     found = rows(of_layer(of))
-    wide = f"{gather(N * 24 * A)} {scatter(N * 24 * A)}"
-    rope = scatter(N * 8 * A)
-    latent = f"{gather(N * 24 * A)} {gather(N * 8 * A)}"
+    kv, rope = gather(N * 24 * A), gather(N * 8 * A)
+    wide = f"{kv} {scatter(N * 24 * A)}"
     expected = {
-        "attention/kv down": product(S, D, 32, kept=0),
+        "attention/kv down": product(
+            S, D, 32, rope, scatter(N * 8 * A), kept=0
+        ),
         "attention/down bias": bias(S, (rank or 0) + 32),
-        "attention/kv norm": norm(S, 24, sent=latent),
-        "attention/kv up": product(N, 24, 6 * 26, "", f"{wide} {rope}", S),
+        "attention/kv norm": norm(S, 24),
+        "attention/kv up": product(N, 24, 6 * 26, kv, wide, S),
         "attention/out": product(N, 60, D, scatter(ALL)),
     }
     if rank:
-        q = f"{gather(N * 40 * A)} {scatter(N * 40 * A)}"
+        q = gather(N * 40 * A)
+        both = f"{q} {scatter(N * 40 * A)}"
         expected |= {
             "attention/q down": product(S, D, 40),
-            "attention/q norm": norm(S, 40, sent=gather(N * 40 * A)),
-            "attention/q up": product(N, 40, 6 * 24, "", q, S),
+            "attention/q norm": norm(S, 40),
+            "attention/q up": product(N, 40, 6 * 24, q, both, S),
         }
     else:
         both = f"{gather(ALL)} {scatter(ALL)}"

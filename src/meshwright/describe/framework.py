@@ -215,6 +215,11 @@ class Framework(Checked):
     shard of the sequence, before they gather it (`count.parallel.gathered`); of other recipes they
     gather it as it is.
     """
+    latents: Annotated[str, OneOf("shard", "whole")] = "shard"
+    """Of latent attention: tp ranks make the latents of their shard of the sequence and gather
+    them, or gather the hidden state and make those of all tokens, each rank again
+    (`count.latent`).
+    """
     logits_quantised: bool = False
     experts_fused: bool = False
     clamp_fused: bool = False
