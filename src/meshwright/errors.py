@@ -100,7 +100,8 @@ def unknown(
     likely = difflib.get_close_matches(
         text.lower(), spelled, n=9, cutoff=ALIKE
     )
-    close = [*sorted(begun, key=len, reverse=True), *likely]
+    begun.sort(key=lambda one: abs(len(one) - len(text)))
+    close = [*begun, *likely]
     near = [*dict.fromkeys(spelled[one] for one in close)][:3]
     if instead := aliases.get(text.lower().replace("-", "_")):
         near = [instead]

@@ -9,7 +9,7 @@ probability of at least SURE, by the prediction's interval, with checkpoints and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from .sweep import vary
 from .units import DAY_S, show
 
 if TYPE_CHECKING:
-    from .search import Space
+    from .search import Plan, Space
 
 MOST_CHIPS = 2**18
 """Of a cluster that is looked at."""
@@ -441,3 +441,13 @@ def batch_beside(job: Job) -> str:
         f"{batch} beyond the critical batch, {laws}: more sequences a step need more tokens for the"
         " same loss"
     )
+
+
+def plan_notes(
+    plan: Plan, job: Job, rounded: Sequence[str]
+) -> tuple[str, ...]:
+    """What is said beside a plan of a job: what was rounded, and the critical batch; where nothing
+    fits, the reason stands first.
+    """
+    said = (*plan.notes, *filter(None, [batch_beside(job)]))
+    return (*rounded, *said) if plan.best else (*said, *rounded)

@@ -390,6 +390,8 @@ def test_wrong_clusters_are_sentences(text, reason):
 def test_unknown_names_are_sentences():
     with refusal("chip 'h30' is not known; did you mean h"):
         catalog.chip("h30")
+    with refusal("chip 'h10' is not known; did you mean h100-sxm"):
+        catalog.chip("h10")
     with refusal("network 'selena' is not known; did you mean selene"):
         catalog.cluster("8xh100", network="selena")
     with refusal("model 'llama3-71b' is not known; did you mean llama3-70b"):

@@ -44,16 +44,16 @@ def test_the_page_and_the_command_say_the_same(shell: Shell) -> None:
     question = {**QUESTION, "tokens": "1T"}
     mine = ask("plan", {"question": question, "top": 10}).json
     theirs = shell.json("plan", line)
-    for name in ("rejected", "searched", "feasible"):
+    for name in ("rejected", "searched", "feasible", "notes"):
         assert mine[name] == theirs[name]
+    assert any("critical batch" in note for note in mine["notes"])
     assert {key: mine["best"][key] for key in theirs["best"]} == theirs["best"]
     assert [f["name"] for f in mine["families"]] == [
         f["name"] for f in theirs["families"]
     ]
     layout = {"tp": 2, "zero": 1}
     step = ask("predict", {"question": question, "layout": layout}).json
-    command = shell.json("predict", line, "--tp 2 --zero 1")
-    command.pop("notes")
+    command = shell.json("predict", line, "--tp 2 --dp 4 --zero 1")
     assert command == {key: step[key] for key in command}
 
 
@@ -609,8 +609,7 @@ def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made() -> None:
 def test_the_timeline_is_that_of_the_command(shell: Shell) -> None:
     layout = {"tp": 1, "pp": 4, "zero": 1}
     found = ask("timeline", {"question": QUESTION, "layout": layout}).json
-    command = shell.json("timeline", ASKED, "--pp 4 --zero 1")
-    command.pop("notes")
+    command = shell.json("timeline", ASKED, "--dp 2 --pp 4 --zero 1")
     assert command == {key: found[key] for key in command}
     busy = [sum(a[4] - a[3] for a in rank) for rank in found["actions"]]
     assert busy == pytest.approx(found["busy_s"])

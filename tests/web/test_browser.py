@@ -318,6 +318,25 @@ def test_nothing_moves_when_something_is_chosen(
     page.fine()
 
 
+CLIPPED = """() => [...document.querySelectorAll(".delta")].filter((d) => d.scrollWidth > d.clientWidth)
+    .map((d) => d.textContent)"""
+
+
+def test_a_phone_shows_what_every_choice_costs(
+    browser: Any, base: str
+) -> None:
+    """Its signs too: a tie, and what is beyond practice."""
+    page = Page(browser, base, viewport={"width": 360, "height": 740})
+    page.open(address(base, "plan"), "all")
+    page.tab.evaluate(
+        "document.querySelectorAll('#main details').forEach((d) => { d.open = true; })"
+    )
+    costs = page.tab.locator(".delta").all_inner_texts()
+    assert any("\u2248 \u2020" in cost for cost in costs)
+    assert not page.tab.evaluate(CLIPPED)
+    page.context.close()
+
+
 def test_a_phone_shows_time_money_and_fits_at_once(
     browser: Any, base: str
 ) -> None:
@@ -517,7 +536,7 @@ def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
     for field, text, said in (
         ("batch", "", "How many tokens does a step take?"),
         ("batch", "many", "batch 'many' has no number in it"),
-        ("chip", "h10", "or h100-sxm"),
+        ("chip", "h10", "did you mean h100-sxm"),
         ("count", "", "Write a number, such as 512"),
         ("tokens", "x", "tokens 'x' has no number in it"),
         ("model", "llama9", "did you mean"),

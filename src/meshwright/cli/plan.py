@@ -168,7 +168,7 @@ def plans(
     from ..report import console
     from ..search import all_settings
     from ..search import plan as search
-    from ..sizing import batch_beside
+    from ..sizing import plan_notes
 
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
@@ -190,10 +190,9 @@ def plans(
             plan = search(
                 job, among, top=top, progress=progress, pareto=pareto
             )
-        beside = [said] if (said := batch_beside(job)) else []
-        more = [*plan.notes, *beside]
-        notes = [*notes, *more] if plan.best else [*more, *notes]
-        by_set[job.assumptions.name] = replace(plan, notes=tuple(notes))
+        by_set[job.assumptions.name] = replace(
+            plan, notes=plan_notes(plan, job, notes)
+        )
     return by_set, job
 
 

@@ -35,6 +35,7 @@ from ..search import (
     planning,
 )
 from ..search import plan as search
+from ..sizing import plan_notes
 from ..sweep import vary
 from .prices import by_chip, price_of_job, with_price
 from .question import (
@@ -108,9 +109,10 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         "why": reason(answer),
         "idle": answer.idle,
     }
-    said = (*notes, *answer.notes) if answer.best else (*answer.notes, *notes)
     answer = replace(
-        answer, alternatives=answer.alternatives[: top - 1], notes=said
+        answer,
+        alternatives=answer.alternatives[: top - 1],
+        notes=plan_notes(answer, job, notes),
     )
     told = answer.to_dict()
     for p, one in predictions(answer, told):
