@@ -147,14 +147,17 @@ def test_what_if_more_chips_keep_the_network(
 
 def test_scaling_is_a_plan_at_each_size_up_to_where_chips_are_wasted() -> None:
     """Twice as many each time, until one does less than half of its best."""
-    question = {**QUESTION, "recompute": "none", "zero": "1"}
-    rows = ask("scaling", {"question": question}).lines
+    question = {**QUESTION, "recompute": "none", "zero": "1", "tokens": "1T"}
+    body = {"question": question, "prices": {"h100-sxm": 3.0}}
+    rows = ask("scaling", body).lines
     assert [row["chips"] for row in rows] == [2**k for k in range(len(rows))]
     good = [row for row in rows if "why" not in row]
     assert len(good) < len(rows), "one chip is too few"
     rates = [row["tokens_per_s_per_chip"] for row in good]
     assert rates[-1] < 0.5 * max(rates) <= min(rates[:-1]) * 1.0
     at = good[2]["chips"]
+    for row in good:
+        assert row["cost_usd"] == pytest.approx(3.0 * row["chip_hours"])
     pinned = {**question, "on": f"{at}xh100-sxm"}
     one = ask("plan", {"question": pinned, "top": 5}).json
     every = [one["best"], *one["alternatives"]]

@@ -821,7 +821,7 @@ def test_a_budget_buys_tokens(folder: Path) -> None:
 
 def test_where_scaling_ends(folder: Path) -> None:
     """Between the two sizes where a chip falls below four fifths of its best, on a log axis."""
-    at, none, falls, stops = run(
+    at, none, falls, stops, *planned = run(
         folder,
         """
         import { ownSentence, scales } from "./limits.js";
@@ -829,7 +829,8 @@ def test_where_scaling_ends(folder: Path) -> None:
         const row = (chips, rate) => ({ chips, tokens_per_s_per_chip: rate, train_time_s: 864000 });
         const good = [{ chips: 4, why: "too big" }, row(8, 9), row(16, 10), row(32, 9), row(64, 7)];
         const state = { model: "m" };
-        console.log(JSON.stringify([scales(good, 0.8), scales(good.slice(0, 4), 0.8), ownSentence(state, good), ownSentence(state, [...good.slice(0, 4), { chips: 64, why: "nothing is legal" }])]));
+        console.log(JSON.stringify([scales(good, 0.8), scales(good.slice(0, 4), 0.8), ownSentence(state, good), ownSentence(state, [...good.slice(0, 4), { chips: 64, why: "nothing is legal" }]),
+            ...[true, false].flatMap((ended) => [1, 3].map((n) => ownSentence(state, good.slice(0, n), ended)))]));
         """,
     )
     assert at == pytest.approx(32 * 2**0.5)
@@ -839,6 +840,31 @@ def test_where_scaling_ends(folder: Path) -> None:
     assert "on 64 it does 70 %" in falls
     assert "up to 32 chips, the most that were planned" in stops
     assert "On 64: nothing is legal" in stops
+    nowhere, most, silent, so_far = planned
+    assert nowhere == "m fits on none of these sizes."
+    assert silent == "", "larger ones are still planned"
+    assert "most that were planned." in most
+    assert "most that were planned so far." in so_far
+
+
+def test_middle_stages_are_those_that_hold_what_the_second_does(
+    folder: Path,
+) -> None:
+    """With a rank named beside, the second stage is one of its own."""
+    names = run(
+        folder,
+        """
+        import "./document.mjs";
+        import { stageName } from "./answer.js";
+        const three = { first: {}, second: {}, last: {} };
+        const more = { first: {}, second: {}, "rank 2": {}, last: {} };
+        console.log(JSON.stringify([three, more].map((of) => Object.keys(of).map((end) => stageName(end, of)))));
+        """,
+    )
+    assert names == [
+        ["first stage", "middle stages", "last stage"],
+        ["first stage", "second stage", "rank 2", "last stage"],
+    ]
 
 
 LAYOUTS = (

@@ -270,13 +270,13 @@ def answer_scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     for each.
     """
     job, space = ask(body.get("question"), [])
-    rate = price_of_job(job, body.get("prices", {}))
+    own_price = price_of_job(job, body.get("prices", {}))
     chips = max(job.cluster.chips // 8, 1)
     most = 0.0
     while chips <= MOST_CHIPS:
         row: dict[str, Any] = {"chips": chips}
         try:
-            varied = with_price(vary(job, "chips", chips), rate)
+            varied = with_price(vary(job, "chips", chips), own_price)
             answer = best_of(varied, space, progress, top=2)
             p, why = answer.fastest, (*answer.notes, "nothing fits")[0]
         except MeshwrightError as error:

@@ -289,10 +289,19 @@ export function timeFigure(p, id = "time") {
   });
 }
 
-const STAGES = { first: "first stage", second: "middle stages", last: "last stage" };
+const STAGES = ["first", "second", "last"];
+
+// Whether every stage between the first and the last holds what the second does: no other is named.
+export const alike = (stages) => Object.keys(stages).every((end) => STAGES.includes(end));
+
+export function stageName(end, stages) {
+  if (end === "second" && alike(stages)) return "middle stages";
+  return STAGES.includes(end) ? `${end} stage` : end;
+}
 
 export function memoryFigure(p, id = "memory") {
-  const stages = Object.entries(p.memory_by_stage_bytes || { first: p.memory_bytes });
+  const ends = p.memory_by_stage_bytes || { first: p.memory_bytes };
+  const stages = Object.entries(ends);
   const several = p.layout.pp > 1;
   const used = several
     ? stages.filter(([end]) => end !== "second" || p.layout.pp > 2)
@@ -300,7 +309,7 @@ export function memoryFigure(p, id = "memory") {
   const rows = used.map(([end, kinds]) => {
     const parts = KINDS.map((kind) => [kind, kinds[kind] || 0]);
     return {
-      name: several ? STAGES[end] || end : "each chip",
+      name: several ? stageName(end, ends) : "each chip",
       terms: several ? null : "memory", // the tree is of one device
       parts,
       text: gib(parts.reduce((sum, [, v]) => sum + v, 0)),
@@ -324,7 +333,7 @@ export function memoryFigure(p, id = "memory") {
       ),
       limit: m.capacity,
       limitName: `capacity ${gib(m.capacity)}`,
-      room: Object.keys(STAGES).length,
+      room: STAGES.length,
       write: gib,
     }),
     head: ["stage", ...KINDS, "sum"],

@@ -142,6 +142,7 @@ async function show(ctx) {
 // rows that were drawn.
 async function own(ctx) {
   const rows = [];
+  const shown = (more) => drawOwn(ctx, rows, more);
   if (ctx.typing) await wait(PAUSE, ctx.signal);
   try {
     for await (const row of lines(
@@ -150,12 +151,13 @@ async function own(ctx) {
       ctx.signal,
     )) {
       rows.push(row);
-      drawOwn(ctx, rows);
+      shown(h("p", { class: "note" }, "working …"));
     }
+    shown();
     return rows;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    put($("limits-own"), ownTitle(ctx.state), h("p", { class: "error" }, error.message));
+    shown(h("p", { class: "error" }, error.message)); // below the sizes that were planned before it
     return [];
   }
 }
@@ -179,9 +181,10 @@ export function scales(rows, least) {
   return Math.exp(x + ((y - x) * (a - least)) / (a - b));
 }
 
-export function ownSentence(state, rows) {
+// ended: false while larger sizes are planned, or where they cannot be.
+export function ownSentence(state, rows, ended = true) {
   const good = rows.filter((r) => !r.why);
-  if (!good.length) return `${job(state)} fits on none of these sizes.`;
+  if (!good.length) return ended ? `${job(state)} fits on none of these sizes.` : "";
   const [at, last, end] = [scales(rows, least(state)), good.at(-1), rows.at(-1)];
   const near = at && good.findLast((r) => r.chips <= at);
   const run =
@@ -193,13 +196,14 @@ export function ownSentence(state, rows) {
       `about ${about(at)} chips${run}; on ${grouped(last.chips)} it does ` +
       `${percent(last.tokens_per_s_per_chip / most(rows))}.`
     : `With this batch a chip does at least ${percent(least(state))} of its best on up to ` +
-      `${grouped(last.chips)} chips, the most that were planned.`;
+      `${grouped(last.chips)} chips, the most that were planned${ended ? "" : " so far"}.`;
   return said + (end.why ? ` On ${grouped(end.chips)}: ${end.why}.` : "");
 }
 
-function drawOwn(ctx, rows) {
+// more: what stands below the answer while it is not whole.
+function drawOwn(ctx, rows, more) {
   const good = rows.filter((r) => !r.why);
-  const said = ownSentence(ctx.state, rows);
+  const said = ownSentence(ctx.state, rows, !more);
   const at = scales(rows, least(ctx.state));
   put(
     $("limits-own"),
@@ -246,6 +250,7 @@ function drawOwn(ctx, rows) {
               ],
         ),
       }),
+    more,
   );
 }
 

@@ -4,6 +4,7 @@ import { fold, h, put, save, table } from "./dom.js";
 import { $, field, select } from "./controls.js";
 import { Refused, ask } from "./ask.js";
 import { bestOf, priced, question, words } from "./state.js";
+import { alike } from "./answer.js";
 import { HELD, MEANS, STYLE, gantt } from "./gantt.js";
 import { gib, percent, seconds } from "./format.js";
 
@@ -232,7 +233,7 @@ function memoryOf(t, rank) {
       ? ends.first
       : rank === t.ranks - 1
         ? ends.last
-        : ends[`rank ${rank}`] || ends.second;
+        : ends[`rank ${rank}`] || ((rank === 1 || alike(ends)) && ends.second);
   return m ? gib(m.weights + m.gradients + m.optimizer) : "–";
 }
 
