@@ -76,7 +76,8 @@ def choices(job: Job, space: Space) -> Choices:
     count = job.how.count
     if (
         job.fused_attention
-        and (count.backward_needs, count.selective) == ("fused", "core_attn")
+        and count.backward_needs == "fused"
+        and count.selective in ("core_attn", "scores")
         and "none" in again
     ):  # flash attention has no scores that could be dropped
         again = [r for r in again if r != "selective"]

@@ -17,7 +17,12 @@ from meshwright.count.model import kinds
 from meshwright.count.recompute import recomputed_ops, saved_bytes_of
 from meshwright.count.work import Op
 from meshwright.describe.layers import Kind
-from meshwright.describe.recompute import OPERATIONS, PARTS, recompute
+from meshwright.describe.recompute import (
+    OPERATIONS,
+    PARTS,
+    recompute,
+    resolve,
+)
 from meshwright.layout.placement import placed
 from refusals import refusal
 
@@ -99,8 +104,8 @@ def test_modules_of_megatron_core() -> None:
     assert nothing - a_token(LLAMA, "layernorm+mlp") == pytest.approx(
         (2 * h + 3 * F) * BF16
     )
-    # nothing inside a fused kernel is worth it
-    assert a_token(LLAMA, "core_attn") == nothing
+    # of a fused kernel's own only the sum of exponents of each row and head, of 4 bytes, goes
+    assert nothing - a_token(LLAMA, "core_attn") == pytest.approx(32 * 4)
     experts, heads, width = 8, 128, 2048
     plain = a_token(V3, "none")
     assert plain - a_token(V3, "moe_act") == pytest.approx(
@@ -114,6 +119,42 @@ def test_modules_of_megatron_core() -> None:
     assert plain - a_token(V3, "mla_up_proj") == pytest.approx(
         (heads * (192 + 192 + 128) + latents) * BF16
     )
+
+
+@pytest.mark.parametrize(
+    ("framework", "kernel", "again"),
+    [
+        ("megatron-core", "flash", 1),
+        ("megatron-core", "unfused", 1),
+        ("megatron-deepspeed", "flash", 0),
+        ("megatron-deepspeed", "unfused", 1),
+    ],
+)
+def test_core_of_attention_by_program(
+    framework: str, kernel: str, again: int
+) -> None:
+    """Megatron Core runs it again whatever the kernel, with what it sends (`checkpoint_core_attention`
+    in core/transformer/attention.py); Megatron-LM before it not where it is flash attention.
+    """
+    job = replace(LLAMA, framework=framework, attention_kernel=kernel)
+    parts = resolve("selective", job.how.count.selective)
+    every, _ = ops(job, cp=2)
+    runs = {
+        op.name: one.share
+        for op, one in zip(every, recomputed_ops(every, parts), strict=True)
+    }
+    assert {name for name, share in runs.items() if share} == (
+        {"attention/core"} if again else set()
+    )
+    none, selective = (
+        predict(
+            job,
+            Layout(cp=2, dp=4, recompute=how, cp_exchange="all-to-all"),
+        )
+        for how in ("none", "selective")
+    )
+    assert (selective.time_s["compute"] > none.time_s["compute"]) == again
+    assert (selective.time_s["cp_comm"] > none.time_s["cp_comm"]) == again
 
 
 def test_remat_policies_of_maxtext() -> None:

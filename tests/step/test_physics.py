@@ -154,8 +154,11 @@ def carried(p: Prediction) -> list[float]:
     for kind, n in kinds:
         ops = layer(job, layout, kind)
         for op in ops:
+            core = op.name == "attention/core" and (
+                op.selective or job.how.count.selective == "core_attn"
+            )
             again = layout.recompute == "full" or (
-                layout.recompute == "selective" and op.selective
+                layout.recompute == "selective" and core
             )
             for message in (*op.forward.comm * (1 + again), *op.backward.comm):
                 add(

@@ -62,7 +62,7 @@ def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
         runs = (
             matches(op.name, of.again)
             and not matches(op.name, of.keeps)
-            and (op.selective or not of.inner)
+            and (op.selective or not of.unfused)
         )
         shares.append(
             Again(share, 0.0 if of.inner else share) if runs else NEVER

@@ -177,7 +177,7 @@ class Counting(Checked):
     parallelism): 1/tp of it ("scattered": scatter/gather of Megatron-LM and DeepSpeed), or all of
     it ("whole": PyTorch's pipelines, and LBL, where only sequence parallelism cuts it).
     """
-    selective: Annotated[Selective, Answered()] = "core_attn"
+    selective: Annotated[Selective, Answered()] = "scores"
     """What a layout's recompute "selective" means: a part of `describe.recompute`."""
     full: Annotated[Full, TIMED, Answered("full_meant")] = "whole"
     """What "full" means: a layer runs again as a "whole"; as the "prefix" without what ends it,

@@ -37,9 +37,9 @@ class RecomputedPart(NamedTuple):
     every_second: bool = False
     """The result of every second matrix product stays too."""
     inner: bool = False
-    """Only what lies inside the operations is dropped, where that is worth it; their results
-    stay.
-    """
+    """Only what lies inside the operations is dropped; their results stay."""
+    unfused: bool = False
+    """Only of operations that keep more inside than a fused kernel does (`Op.selective`)."""
     unread: str = "again"
     """What happens to results that no backward pass reads, such as that of the product that ends
     a layer: only its sum with the residual is, by the next layer. They are made "again" with the
@@ -66,7 +66,8 @@ QKV = (
     "conv/in",
 )
 OUT = ("attention/out", "linear/out", "ssm/out", "conv/out")
-CONTEXT = ("attention/core", "linear/scan", "ssm/scan", "indexer/scores")
+CORE = ("attention/core",)
+CONTEXT = (*CORE, "linear/scan", "ssm/scan", "indexer/scores")
 UP = ("ffn/up", "experts/up", "shared/up")
 DOWN = ("ffn/down", "experts/down", "shared/down")
 MLP = (
@@ -96,7 +97,9 @@ FULL: dict[str, RecomputedPart] = {
 PARTS: dict[str, RecomputedPart] = {
     "full": FULL["whole"],
     # Megatron Core's modules
-    "core_attn": RecomputedPart(CONTEXT, inner=True),
+    "core_attn": RecomputedPart(CORE, inner=True),
+    # Megatron-LM until Megatron Core, model/transformer.py: flash attention never runs again
+    "scores": RecomputedPart(CORE, inner=True, unfused=True),
     "layernorm": RecomputedPart(
         ("attention/norm", "linear/norm", "ssm/norm", "conv/norm", "ffn/norm")
     ),

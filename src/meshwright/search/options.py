@@ -14,6 +14,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.offload import Offload
+from ..describe.recompute import PARTS
 from ..errors import BadInput
 from ..layout.rules import HOST
 from ..layout.schemes import always_cut
@@ -154,9 +155,9 @@ def demand_host(job: Job, away: Offload) -> None:
 
 
 def options(job: Job, space: Space) -> Options:
-    """The space's choices, without those that change nothing: with flash attention selective
-    recomputation is as good as none, unless PyTorch's autograd keeps what flash attention itself
-    does not need."""
+    """The space's choices, without those that nothing speaks for: selective recomputation of flash
+    attention drops no scores, unless PyTorch's autograd keeps what flash attention itself does not
+    need."""
     demand_host(job, space.host_memory)
     demand_one_copy(space)
     sp = space.values("sequence_parallel")
@@ -169,7 +170,7 @@ def options(job: Job, space: Space) -> Options:
     plain = (
         job.fused_attention
         and counting.backward_needs == "fused"
-        and counting.selective == "core_attn"
+        and PARTS[counting.selective].inner
     )
     asked = space.values("recompute")
     if (
