@@ -135,8 +135,8 @@ LAWS = (
     Law("quantisation of FP8 and FP4", kernels=fixed(quantise={})),
     Law("share of the FP8 and FP4 peaks", kernels=fixed(fp8=1.0, fp4=1.0)),
     Law(
-        "crowds of tokens in an expert's products",
-        kernels=fixed(crowd=0.0, crowd_weights=0.0),
+        "what each expert's products cost beside their tiles",
+        kernels=fixed(expert_s=0.0, crowd_weights=0.0),
     ),
     Law(
         "element-wise passes by software",

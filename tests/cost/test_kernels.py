@@ -198,6 +198,10 @@ def attention_tables() -> Iterator[Case]:
         yield key, "cudnn", 0.15 if key[2] == "0" else 0.33, found
     for key, found in grouped_by("attention_cudnn_mxfp8", "chip", "pass"):
         yield key, "cudnn-fp8", 0.07, found
+    for key, found in grouped_by(
+        "attention_cudnn_mxfp8_window", "chip", "pass"
+    ):
+        yield key, "cudnn-fp8", 0.24, found
     for key, found in grouped_by("attention_h20", "chip", "kernel"):
         yield key, key[1], 0.05, found
 
@@ -269,7 +273,7 @@ def test_rows_state_the_clock_of_the_loops_of_their_machine() -> None:
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
+def test_grouped_products_are_within_ten_percent(chip: str) -> None:
     """At the clock of the machine's own long loops, which its dense products show."""
     held = rates(CHIPS[chip], clock=looped_clock(chip, ("false", "true")))
     experts = [
@@ -278,7 +282,7 @@ def test_grouped_products_are_within_twelve_percent(chip: str) -> None:
         if key[0] == chip and key[1] != "dense"
         for row in found
     ]
-    assert np.median([abs(looped(row, held)) for row in experts]) < 0.12
+    assert np.median([abs(looped(row, held)) for row in experts]) < 0.10
 
 
 def adds(row: Row, r: shapes.ShapeRates, sums: float) -> float:

@@ -50,9 +50,12 @@ KERNELS = replace(
     quantise={"tensorwise": 6.0, "nvfp4": 8.0},
     attention={
         "flash": FusedAttention(0.6, 512.0, 0.8),
+        "cudnn-fp8": FusedAttention(
+            0.6, 512.0, 0.8, narrow=0.5, backward_window=False
+        ),
         "cudnn": FusedAttention(0.7, 256.0, 0.9),
     },
-    narrow=0.75, scores=0.4, alignment=0.5, crowd=12.0, crowd_weights=20.0,
+    narrow=0.75, scores=0.4, alignment=0.5, expert_s=0.5, crowd_weights=20.0,
 )  # fmt: skip
 CHIP = Chip(
     "c",
@@ -98,9 +101,8 @@ def test_products_pay_for_tiles_and_waves(
     m, n = map(float, shape)
     of = products.ProductShape(m, n, 256.0, groups)
     assert products.tile_cost(of, KERNELS) == pytest.approx(paid(m, n, groups))
-    more = 12 * n * groups if groups > 1 else 0.0
     assert products.arithmetic(of, KERNELS) == pytest.approx(
-        2 * (paid(m, n, groups) + more) * (256 + 64)
+        2 * paid(m, n, groups) * (256 + 64)
     )
     deeper = 20.0 if groups > 1 else 0.0
     assert products.arithmetic(of, KERNELS, True) == pytest.approx(
@@ -219,6 +221,11 @@ def test_seconds_of_a_product_by_shape() -> None:
     assert (
         shapes.quantised_elements(work, experts) == 500 * 256 + 2 * 300 * 256
     )
+    apart = Pass(1.0, memory=1000.0, products=(experts,))
+    flops = 2 * paid(125.0, 300.0, 4.0) * (256 + 64)
+    assert shapes.kernel_seconds(apart, by_shape())[0] == pytest.approx(
+        flops / 4.5e5 + 2.0 + 3 * 0.5
+    )
     turned = Pass(1.0, memory=1000.0, products=(weights._replace(copies=5.0),))
     flops = 2 * paid(300.0, 256.0, 5.0) * (100 + 64 + 20)
     assert shapes.kernel_seconds(turned, by_shape())[0] == pytest.approx(
@@ -254,7 +261,8 @@ def test_passes_without_shapes() -> None:
 
 def test_attention_by_its_law() -> None:
     """0.6 of the peak at length, half of it at 512 tokens, whose queries read 256.5 keys; backward
-    0.8, narrow heads 0.75; in a window a query pays for 256 keys more than it reads."""
+    0.8, narrow heads 0.75; in a window a query pays for 256 keys more than it reads. A kernel may
+    have its own rate of narrow heads, and leave out no keys in backward for a window."""
     work = Pass(
         9e6, 0.0, 800.0, engine="attention forward",
         kernel="attention forward", sizes=(4.0, 512.0**2, 1.0, 128.0), keys=256.5,
@@ -275,6 +283,22 @@ def test_attention_by_its_law() -> None:
     other = by_shape(stack=Stack(kernel="cudnn"))
     assert shapes.kernel_seconds(narrow, other)[0] == pytest.approx(
         9e6 / (peak * 0.7 * 0.75 / 2) + 2.0
+    )
+    eight = by_shape(stack=Stack(kernel="cudnn-fp8"))
+    assert shapes.kernel_seconds(window, eight) == pytest.approx(
+        shapes.kernel_seconds(window, by_shape())
+    )
+    slid = window._replace(engine="attention backward")
+    assert shapes.kernel_seconds(slid, eight)[0] == pytest.approx(
+        9e6 * 256.5 / 64.5 / (peak * 0.6 * 0.8 / 2) + 2.0
+    )
+    unmasked = back._replace(keys=512.0)
+    assert shapes.kernel_seconds(unmasked, eight) == pytest.approx(
+        shapes.kernel_seconds(unmasked, by_shape())
+    )
+    thin = work._replace(sizes=(4.0, 512.0**2, 1.0, 64.0))
+    assert shapes.kernel_seconds(thin, eight)[0] == pytest.approx(
+        9e6 / (peak * 0.6 * 0.5 / 2) + 2.0
     )
     plain = work._replace(engine="wide", sizes=(4.0, 1.0, 1.0, 68.0))
     rate = peak * 0.4 * sqrt(4 / 8)

@@ -5,7 +5,8 @@ Fused:   F / (P a / (1 + l0 / T)), F the FLOPs that the mask leaves, P the 16-bi
          keys that a query reads on average (less one), the length of a causal sequence; in a window
          or without a mask that of one whose queries read as many: each query pays for l0 / 2 keys
          that tiles at the edge of the mask hold beside its own;
-         backward at a share of that rate; narrow heads slower.
+         backward at a share of that rate, and for all keys that a causal mask leaves where the
+         kernel leaves none out for a window; narrow heads slower.
 Unfused: F / (P u min(1, q2 / 8)^y) + bytes / bandwidth and three launches; q2 is the largest power
 of two that divides the width of a head.
 
@@ -17,7 +18,7 @@ arXiv 2401.14489, for heads that are not aligned.
 from __future__ import annotations
 
 from ..describe.kernels import Kernels
-from ..num import Num
+from ..num import Num, maximum
 
 NARROW = 64
 """Widest head that counts as narrow."""
@@ -30,6 +31,15 @@ SCORE_PASSES = {"fused-softmax": 1.0, "torch": 2.0, "torch-fp32": 1.0}
 and casts in passes of their own (estimate of this project)."""
 
 
+def paid_keys(
+    keys: Num, length: Num, backward: bool, kernel: str, of: Kernels
+) -> Num:
+    """Keys that a query pays for, of those that it reads on average in a sequence of `length`."""
+    if not backward or of.fused(kernel).backward_window:
+        return keys
+    return maximum(keys, (length + 1.0) / 2.0)
+
+
 def fused_rate(
     keys: Num, head: float, backward: bool, kernel: str, of: Kernels
 ) -> Num:
@@ -38,7 +48,7 @@ def fused_rate(
     rate = (
         law.share
         * (law.backward if backward else 1.0)
-        * (of.narrow if head <= NARROW else 1.0)
+        * ((law.narrow or of.narrow) if head <= NARROW else 1.0)
     )
     return rate / (1.0 + law.length / (2.0 * keys - 1.0))
 

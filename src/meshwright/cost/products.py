@@ -12,8 +12,8 @@ for w U tiles. Less than one wave costs a whole one; beyond it the price lies be
 paid work, (1 - gamma) useful + gamma paid, since the last wave does not leave all units idle. The
 kernel is the best of four tiles and of k split 1, 2 or 4 ways.
 
-Products of experts cost as if each expert had some more tokens: few leave the rows of a tile and
-the pipeline of a unit empty.
+Products of experts are launched one by one, each with a time of its own beside its arithmetic;
+those that make the gradients of weights cost as if each expert had some more tokens.
 
 Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0,
 NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0);
@@ -119,27 +119,23 @@ def _known(
 def arithmetic(
     shape: ProductShape, of: Kernels, weight_gradient: bool = False
 ) -> Num:
-    """FLOPs of a product as the matrix units pay for them; of experts, as if each had `crowd` more
-    tokens.
+    """FLOPs of a product as the matrix units pay for them.
 
-    weight_gradient: tokens are the inner width, else the rows.
+    weight_gradient: tokens are the inner width, else the rows; of experts as if each had
+    `crowd_weights` more.
     """
-    cost = tile_cost(shape, of)
     depth = shape.k + of.depth
     if weight_gradient:
-        return (
-            2.0
-            * cost
-            * (depth + where(shape.groups > 1, of.crowd_weights, 0.0))
-        )
-    return (
-        2.0
-        * (
-            cost
-            + where(shape.groups > 1, of.crowd * shape.n * shape.groups, 0.0)
-        )
-        * depth
-    )
+        depth = depth + where(shape.groups > 1, of.crowd_weights, 0.0)
+    return 2.0 * tile_cost(shape, of) * depth
+
+
+def launches_s(shape: ProductShape, of: Kernels, weight_gradient: bool) -> Num:
+    """Seconds of a launch, and of each expert's after the first; those that make the gradients of
+    weights have theirs in `crowd_weights`."""
+    if weight_gradient:
+        return of.launch_s
+    return of.launch_s + of.expert_s * (shape.groups - 1.0)
 
 
 def beside_sums(arithmetic_s: Num, sums_s: Num, of: Kernels) -> Num:

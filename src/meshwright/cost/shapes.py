@@ -165,7 +165,8 @@ def _product(
         once = r.how.stack.weights_quantised == "step"
         moved = quantised_elements(work, p, once) * r.quantise
         longer = longer + (moved + turned_elements(p) * r.turned) / r.memory
-    return arithmetic + r.of.launch_s, longer
+    launch = products.launches_s(shape, r.of, p.weight_gradient)
+    return arithmetic + launch, longer
 
 
 def quantised_elements(work: Pass, p: Product, once: bool = False) -> Num:
@@ -198,7 +199,7 @@ def step_quantises(weights: Num, r: ShapeRates) -> Num:
 
 def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
-    *_, head = work.sizes
+    _, squared, _, head = work.sizes
     launch = r.of.launch_s
     if work.engine == "wide":
         kernel = (
@@ -211,15 +212,15 @@ def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
         )
         traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
-    backward = work.engine == "attention backward"
-    share = attention.fused_rate(
-        work.keys,
-        head=float(head),
-        backward=backward,
-        kernel=r.how.stack.kernel,
-        of=r.of,
+    backward, kernel = work.engine == "attention backward", r.how.stack.kernel
+    keys = attention.paid_keys(
+        work.keys, squared**0.5, backward, kernel=kernel, of=r.of
     )
-    return work.matrix / (r.peak16 * share) + launch, 0.0
+    share = attention.fused_rate(
+        keys, head=float(head), backward=backward, kernel=kernel, of=r.of
+    )
+    paid = work.matrix * (keys / work.keys)
+    return paid / (r.peak16 * share) + launch, 0.0
 
 
 def _passes(work: Pass, r: ShapeRates) -> float:

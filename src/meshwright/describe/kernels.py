@@ -51,6 +51,11 @@ class FusedAttention(Checked):
     """Tokens of a sequence at which it reaches half of `share`."""
     backward: float
     """Rate of the backward pass over that of the forward pass."""
+    narrow: float = 0.0
+    """Rate with heads of at most 64 over that with wider ones; 0: `Kernels.narrow`."""
+    backward_window: bool = True
+    """The backward pass leaves out what lies outside a window; else it takes what a causal mask
+    leaves."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +122,17 @@ class Kernels(Checked):
     attention: Mapping[Name, FusedAttention]
     """Fused kernel -> its law; one that is not listed runs as the last that is."""
     narrow: float
-    """Rate of fused attention with heads of at most 64 over that with wider ones."""
+    """Rate of fused attention with heads of at most 64 over that with wider ones, of kernels that
+    say nothing else (`FusedAttention.narrow`)."""
     scores: Share
     """Share of the 16-bit peak that the products of unfused attention reach."""
     alignment: Annotated[float, Range(0.0, 4.0)]
     """Exponent of (largest power of two in the width of a head / 8), where that is less than 1."""
-    crowd: Amount
-    """Tokens that an expert's products cost more than those it has."""
+    expert_s: Seconds
+    """What each expert after the first adds to a product: they are launched one by one."""
     crowd_weights: Amount
-    """The same of the product that makes the gradients of its weights."""
+    """Tokens that the product which makes the gradients of an expert's weights costs more than
+    those it has."""
     sources: Sources = origins()
 
     __repr__ = short_repr
