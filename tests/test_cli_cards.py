@@ -247,3 +247,60 @@ def test_one_chip_shards_nothing(shell: Shell) -> None:
     """What FSDP calls ZeRO-2 is none on a chip that is alone."""
     told = shell("plan gpt2 --on 1xt4 --batch 32seq").out
     assert "the same with microbatch" in told and "ZeRO-2" not in told
+
+
+def labels(card: str) -> set[str]:
+    """What stands before the rows of a card."""
+    return {line[2:9].strip() for line in card.splitlines()}
+
+
+def test_what_binds_and_how_sure_it_is_stand_on_a_full_card(
+    shell: Shell,
+) -> None:
+    """They and a batch that is not the one asked for do not give way to alternatives."""
+    card = shell(
+        "plan llama3-405b --on 100000xh100-sxm --batch 16.8M --tokens 15T"
+    ).out
+    assert len(card.splitlines()) == MOST
+    assert {"batch", "bound", "basis"} <= labels(card)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("--float8 delayed", "float8 delayed changes nothing here: it acts on products in FP8"),
+        ("--logits-quantised true", "it acts on products in FP8 or FP4"),
+        ("--dispatcher deepep", "it acts on experts of several ranks"),
+        ("--full prefix", "it acts on full recomputation of layers that are"),
+        ("--reduction-numbers fp32", "it acts on gradients that replicas sum in 16 bits"),
+        ("--cp-exchange ring", "cp_exchange ring changes nothing here: cp is 1"),
+        ("--panels 4", "panels 4 changes nothing here: it acts on scheme summa"),
+        ("--full prefix --recompute full", ""),
+        ("--float8 delayed --precision fp8", ""),
+        ("--tp-overlap all", ""),
+        ("--float8 tensorwise", ""),
+    ],
+)  # fmt: skip
+def test_a_setting_that_changes_nothing_says_on_what_it_acts(
+    shell: Shell, asked: str, says: str
+) -> None:
+    """One that changes the step does not, nor one that is the framework's own."""
+    said = shell(f"predict {ON} --tp 2 --pp 2 --zero 1 {asked} --why").out
+    assert says in said
+    assert ("changes nothing here" in said) == bool(says)
+
+
+def test_a_plan_says_which_setting_of_the_question_changes_nothing(
+    shell: Shell,
+) -> None:
+    """On the card itself, not only among the causes."""
+    card = shell(f"plan {ON} {SMALL} --float8 delayed").out
+    assert "float8 delayed changes nothing here" in card
+
+
+def test_long_sequences_say_what_their_mfu_counts(shell: Shell) -> None:
+    """Half of what it counts is never done, where nearly all is causal attention."""
+    line = "predict llama3-8b --on 64xh100-sxm --batch 64seq --tp 8 --zero 1"
+    far = shell.answer(f"{line} --cp 8 --seq 1Mi")
+    assert "(counts full attention; HFU" in " ".join(far.split())
+    assert "HFU" not in shell.answer(line)

@@ -19,7 +19,8 @@ def job(chips: int = 64, batch: int = 64, network: Network = TWO) -> Job:
 
 def test_fewer_chips_that_share_the_batch() -> None:
     """Of every divisor of the batch the largest multiple, of chips and of whole nodes of eight: 100
-    chips, which fill no nodes, and 64 sequences: 96 and 64. 96 have 32 in common with 64, so 64."""
+    chips, which fill no nodes, and 64 sequences: 96 and 64. 96 have 32 in common with 64, so 64.
+    Chips whose rest is no power of two: also as many as leave one."""
 
     def ways(chips: int, batch: int, at: Network = TWO) -> list[int]:
         return [
@@ -32,6 +33,7 @@ def test_fewer_chips_that_share_the_batch() -> None:
     assert ways(13, 12) == [12, 8], "12 lie as 6 in each of two nodes"
     assert ways(20, 20) == [16]
     assert ways(23, 15) == [21, 20, 16, 15]
+    assert ways(192, 64) == [128], "all 64 are common, and 3 is left over"
     ring = Network("r", (Dim("x", 1e9, 0.0, size=8, kind="ring"),))
     assert ways(8, 4, ring) == []
     mesh = Network("m", (Dim("node", 1e9, 0.0, 8, "mesh"), TWO.dims[1]))
@@ -63,15 +65,15 @@ def sizes(chips: int, kind: str) -> list[tuple[int, ...]]:
 
 def test_units_between_node_and_network() -> None:
     """Nodes of 4 in racks of 12. 40 chips leave a rack partly used, and 10 nodes are no even number
-    in each of 4 racks; 36 and 24 chips fill racks, 39 fill no node. In racks of at most 5 nodes, 8
-    nodes are 2 racks of 4 and 6 are 2 of 3; 9 would be 3 of 3, and 36 chips are in 2 racks. A ring
-    of 5 nodes is whole or not used.
+    in each of 4 racks; 36 and 24 chips fill racks, 32 do not, but are 8 replicas of 4, and 39 fill
+    no node. In racks of at most 5 nodes, 8 nodes are 2 racks of 4 and 6 are 2 of 3; 9 would be 3 of
+    3, and 36 chips are in 2 racks. A ring of 5 nodes is whole or not used.
     """
     dims = ("node", 4), ("rack", 3), ("net", 999)
     racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
     found = clean.fewer_chips(job(40, 24, network=racks))
-    assert [j.cluster.chips for j in found] == [39, 36, 24]
-    assert {j.cluster.sizes[:2] for j in found} == {(4, 3)}
+    assert [j.cluster.chips for j in found] == [39, 36, 32, 24]
+    assert [j.cluster.sizes[1] for j in found] == [3, 3, 2, 3]
     assert clean.unfilled(job(40, network=racks))
     assert not clean.unfilled(job(36, network=racks))
     assert sizes(36, "switch") == [(4, 4, 2), (4, 3, 2)]

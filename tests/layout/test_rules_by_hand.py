@@ -251,7 +251,14 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
             "ep 5 x etp 1 must divide tp x cp x dp = 12, whose ranks it borrows: it may be 1, 2,"
             " 3, 4, 6, 12",
         ),
-        (cut("pp16 dp2"), "12 layers are too few for pp 16: a chunk needs a layer; pp may"),
+        (
+            cut("pp16 dp2"),
+            "12 layers are too few for pp 16: a chunk needs a layer; pp may be at most 12",
+        ),
+        (
+            cut("pp14 dp2"),
+            "for pp 14: a chunk needs a layer; pp may be at most 12, or 14 with --stages slots",
+        ),
         (
             cut("pp4 interleave4 interleaved"),
             "pp 4 x 4 chunks (interleaved): a chunk needs a layer, the first and the last at least"

@@ -263,6 +263,10 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     assert words.endswith(
         f"risk of running out {chance(p.risk_of_oom)}, above the 10 % accepted"
     )
+    near = predict(replace(job, headroom=p.risk_of_oom - 1e-6))
+    assert room(near).endswith(
+        f"{(risk := chance(p.risk_of_oom))}, just above the {risk} accepted"
+    )
     asked = predict(replace(job, headroom=0.5))
     assert asked.fits and ": fits (" in room(asked)
     short = predict(replace(job, model=model("llama3-70b")))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,9 +61,7 @@ def test_each_size_must_run_under_the_layout() -> None:
 def test_a_run_ramps_up_under_any_layout(
     elsewhere: Path, shell: Shell
 ) -> None:
-    """The same losses alone and over two stages; resumed in the ramp too. Tokens/s count what a
-    step trained on.
-    """
+    """The same losses alone and over two stages. Tokens/s count what a step trained on."""
     text = dump_job(job(LLAMA, cut("microbatch2"), 8))
     said = (
         "\n[train]\nsteps = 5\ndata = 'synthetic'\nsave_every = 2\nkeep = 9\n"
@@ -82,3 +81,34 @@ def test_a_run_ramps_up_under_any_layout(
     assert [row["sequences"] for row in again] == [4, 4, 6, 8, 8]
     got = [row["loss"] for row in again[:2]]
     assert got == pytest.approx([row["loss"] for row in first[:2]], abs=1e-5)
+
+
+class Noted:
+    """Sequences of 0 that note the numbers of the samples asked for."""
+
+    def __init__(self, vocab: int, seq: int, seed: int) -> None:
+        self.seq = seq
+
+    def samples(self, first: int, count: int) -> np.ndarray:
+        """[count, seq + 1]."""
+        with Path("asked.txt").open("a") as asked:
+            asked.writelines(f"{n}\n" for n in range(first, first + count))
+        return np.zeros((count, self.seq + 1), np.int64)
+
+
+def test_no_sample_is_lost_where_another_layout_goes_on_in_the_ramp(
+    elsewhere: Path, shell: Shell
+) -> None:
+    """Its batches grow by other steps: 4, 7, 10 of one microbatch, 4, 4, 8, 12 of four."""
+    said = "\n[train]\nsteps = 5\nramp_batch = 4\nramp_steps = 4\n"
+    for name, layout in {"one": "", "two": "dp2 zero1 microbatch2"}.items():
+        text = dump_job(job(LLAMA, cut(layout), 16))
+        Path(f"{name}.toml").write_text(text + said, "utf-8")
+    own = "--data test_ramp:Noted -o run"
+    shell(f"train one.toml {own} --steps 2")
+    shell(f"train two.toml {own} --resume")
+    rows = metrics(Path("run/metrics.jsonl"))
+    sizes = [row["sequences"] for row in rows]
+    assert sizes == [4, 7, 8, 12, 16]
+    asked = sorted(map(int, Path("asked.txt").read_text().split()))
+    assert asked == [*range(sum(sizes))]

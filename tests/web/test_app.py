@@ -618,6 +618,21 @@ def test_the_timeline_is_that_of_the_command(shell: Shell) -> None:
     assert busy == pytest.approx(found["busy_s"])
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"precision": "fp8"}, {"assumptions": "scaling-book-max"}]
+)
+def test_a_roofline_is_that_of_the_command(
+    shell: Shell, more: dict[str, str]
+) -> None:
+    """In the set's numbers, and with a batch that no layout deals."""
+    question = {"model": "llama3-8b", "on": "24xh100-sxm", "batch": "1M"}
+    page = ask("roofline", {"question": {**question, **more}}).json
+    flags = [f"--{name} {text}" for name, text in more.items()]
+    line = "roofline llama3-8b --on 24xh100-sxm --batch 1M"
+    command = shell.json(line, *flags)
+    assert command == {key: page[key] for key in command}
+
+
 def test_limits_are_those_of_the_command(shell: Shell) -> None:
     lines = ask(
         "limits", {"scenarios": ["h100"], "months": 6, "grid": True}

@@ -540,6 +540,7 @@ def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
         ("count", "", "Write a number, such as 512"),
         ("tokens", "x", "tokens 'x' has no number in it"),
         ("model", "llama9", "did you mean"),
+        ("model", "", "Which model?"),
     ):
         kept = tab.input_value(f"#q-{field}")
         tab.fill(f"#q-{field}", text)
@@ -555,6 +556,30 @@ def test_what_is_wrong_is_said_beside_its_field(page: Page) -> None:
         assert not tab.query_selector("#question .error, [aria-invalid]")
         assert tab.inner_text("#answer .step") == before
     assert tab.evaluate("window.shifts") < 0.05
+
+
+def test_a_wrong_number_of_chips_leaves_their_name_alone(page: Page) -> None:
+    """Whoever empties the field, or types half a number, goes on typing."""
+    page.open(address(page.base, "plan"), "plan")
+    tab = page.tab
+    for text in ("", "1.5", "abc"):
+        tab.fill("#q-count", text)
+        tab.wait_for_selector("#wrong-count")
+        assert tab.input_value("#q-chip") == "h100-sxm"
+        page.forget()
+        tab.fill("#q-count", "32")
+        page.wait("plan")
+        assert "on=32xh100-sxm" in tab.evaluate("location.hash")
+        assert not tab.query_selector(".error")
+
+
+def test_one_thing_is_wrong_at_a_time(page: Page) -> None:
+    page.open(address(page.base, "plan"), "plan")
+    page.tab.fill("#q-model", "llama9")
+    page.tab.wait_for_selector("#wrong-model")
+    page.tab.fill("#q-model", "{")
+    page.tab.wait_for_selector(".error:has-text('not valid JSON')")
+    assert page.tab.locator(".error").count() == 1
 
 
 def test_files_are_saved(page: Page, tmp_path: Path) -> None:

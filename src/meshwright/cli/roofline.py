@@ -59,28 +59,19 @@ def roofline(
 
     Example: meshwright roofline llama3-70b --on 8960xtpu-v5p --batch 4M
     """
-    from ..describe.batch import parse_batch
     from ..describe.slices import parse_shape
     from ..formats.flags import read_flags
     from ..report import files
     from ..report.roofline import roofline_card, roofline_report
-    from ..roofline.queries import EXACT
+    from ..roofline.queries import EXACT, asked_job
     from ..roofline.queries import roofline as compute
 
     notes: list[str] = []
-    one = {"batch": "1seq"} if "batch" in given else {}
-    job = read_flags(
-        model,
-        {"assumptions": EXACT.name, **given, **one},
+    job = asked_job(
+        lambda fields: read_flags(model, fields, notes, sys.stdin, fill=False),
+        given,
         notes,
-        sys.stdin,
-        fill=False,
     )
-    if one:
-        # thresholds are tokens, which no layout has dealt: sequences need only be whole
-        batch, rounded = parse_batch(given["batch"], job.T, chips=1)
-        job = replace(job, batch=batch)
-        notes += [rounded] if rounded else []
     result = compute(
         job.model,
         job.cluster,

@@ -91,6 +91,12 @@ class Answered(NamedTuple):
     by: str = ""
 
 
+class ActsOn(NamedTuple):
+    """What the field acts on: where a run has nothing of it, the field changes nothing."""
+
+    what: str
+
+
 class Searched:
     """A search may choose the field: of these values where nobody limits it, or none named, of all
     that are legal. together: one search takes one value, a plan several searches.
@@ -213,6 +219,8 @@ class FieldKind:
     answered: str | None = None
     """`Answered.by`; None: the framework has no say."""
     searched: Searched | None = None
+    acts_on: str = ""
+    """`ActsOn.what`."""
     spelled: Spelled | None = None
     injected: bool = False
     free: bool = False
@@ -241,6 +249,7 @@ class FieldKind:
             only=said.get(With),
             answered=by and by.by,
             searched=said.get(Searched),
+            acts_on=said[ActsOn].what if ActsOn in said else "",
             spelled=said.get(Spelled),
             injected=Injected in said,
             free=AnyText in said,

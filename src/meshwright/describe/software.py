@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
-from .fields import Checked, Known, OneOf, Prose
+from .fields import ActsOn, Checked, Known, OneOf, Prose
 from .frozen import short_repr
 from .recompute import FULL, PARTS
 
@@ -96,33 +96,49 @@ class Software(Checked):
     """
     compiled: bool | None = None
     """torch.compile fuses passes over activations."""
-    norm: Norm | None = None
+    norm: Annotated[Norm | None, ActsOn("RMS norms")] = None
     """RMS norms run as one fused kernel (fused), or as separate torch kernels (torch); layer norms
     are one kernel of torch either way.
     """
-    float8: Float8 | None = None
+    float8: Annotated[Float8 | None, ActsOn("products in FP8")] = None
     """Scaling of FP8 numbers: delayed, tensorwise, rowwise, blockwise or mxfp8."""
-    dispatcher: Dispatcher | None = None
+    dispatcher: Annotated[
+        Dispatcher | None, ActsOn("experts of several ranks")
+    ] = None
     """How tokens reach experts: alltoall; allgather, where each rank gathers the tokens of all and
     picks its own; or deepep and hybridep, which send a token to a node only once.
     """
-    routing: Routing | None = None
+    routing: Annotated[
+        Routing | None,
+        ActsOn(
+            "tokens that are sent to a node only once (dispatcher deepep or hybridep)"
+        ),
+    ] = None
     """A token's experts are drawn, any as likely as another (drawn); or a benchmark deals them in
     turn, so that a token gets k that stand side by side (neighbours).
     """
-    ep_overlap: bool | None = None
+    ep_overlap: Annotated[bool | None, ActsOn("experts of several ranks")] = (
+        None
+    )
     """The experts' all-to-all overlaps with the compute of another microbatch."""
-    tp_overlap: TpOverlap | None = None
+    tp_overlap: Annotated[TpOverlap | None, ActsOn("tensor parallelism")] = (
+        None
+    )
     """Tensor-parallel collectives overlap with compute: off, backward (with the weight gradient),
     or all (AsyncTP, XLA).
     """
-    dp_overlap: DpOverlap | None = None
+    dp_overlap: Annotated[
+        DpOverlap | None, ActsOn("collectives between replicas")
+    ] = None
     """Collectives between replicas overlap with compute: off, gradients (only their reduction;
     gathers of weights are exposed), zero3 (those of ZeRO-3 alone), or all.
     """
     gradients: Gradients | None = None
     """Gradients are accumulated and reduced in fp32, or in the width of activations (half)."""
-    reduction_numbers: ReductionNumbers | None = None
+    reduction_numbers: Annotated[
+        ReductionNumbers | None,
+        ActsOn("gradients that replicas sum in 16 bits"),
+    ] = None
     """Replicas sum gradients in the numbers they are kept in (kept), or copy each bucket to fp32
     first (fp32).
     """
@@ -135,24 +151,33 @@ class Software(Checked):
     (linear chunks; chunks: the loss alone; compiled chunks: either, compiled); or with the head in
     one kernel that keeps no logits (cut).
     """
-    logits_gathered: bool | None = None
+    logits_gathered: Annotated[bool | None, ActsOn("tensor parallelism")] = (
+        None
+    )
     """The logits of all tp ranks are gathered on each before the loss."""
-    logits_quantised: bool | None = None
+    logits_quantised: Annotated[
+        bool | None, ActsOn("products in FP8 or FP4")
+    ] = None
     """The product that makes the logits runs in the layers' precision, FP8 or FP4."""
-    experts_fused: bool | None = None
+    experts_fused: Annotated[bool | None, ActsOn("experts")] = None
     """Experts' products include the activation and the quantisation for the next product."""
 
-    ends: Ends | None = None
+    ends: Annotated[Ends | None, ActsOn("ZeRO-3")] = None
     """With ZeRO-3, embedding, final norm and head are gathered before each pass as layers are
     (units); or once a microbatch, with the unit around the layers (root); or norm and head are so,
     and the embedding is a unit of its own (apart).
     """
 
-    gathered_inputs: Gathered | None = None
+    gathered_inputs: Annotated[
+        Gathered | None, ActsOn("sequence parallelism")
+    ] = None
     """With sequence parallelism, the gathered input of a column-parallel matrix is kept, or its
     shard is gathered again in the backward pass (regathered).
     """
-    input_gradients: InputGradients | None = None
+    input_gradients: Annotated[
+        InputGradients | None,
+        ActsOn("tensor parallelism without sequence parallelism"),
+    ] = None
     """Without sequence parallelism, the gradients of the input of gate and up are all-reduced
     together, or apart (each matrix is a separate module).
     """
@@ -161,15 +186,25 @@ class Software(Checked):
     by a pass of its own (added), or two where the sum is wider (copied); or is written once (one
     pass).
     """
-    stage_message: StageMessage | None = None
+    stage_message: Annotated[
+        StageMessage | None,
+        ActsOn(
+            "messages between stages whose tp ranks hold copies (--sequence-parallel false)"
+        ),
+    ] = None
     """Without sequence parallelism, a tp rank sends its share of the activation to the next stage
     (scattered), or all of it (whole).
     """
-    send_channels: SendChannels | None = None
+    send_channels: Annotated[
+        SendChannels | None, ActsOn("messages between stages on several nodes")
+    ] = None
     """Channels of NCCL that a message to a rank of another node is sent by: one (to 2.11), or
     several.
     """
-    full: Full | None = None
+    full: Annotated[
+        Full | None,
+        ActsOn("full recomputation of layers that are not compiled"),
+    ] = None
     """Where layers are not compiled, full recomputation runs a layer again as a whole (whole),
     without the product that ends it, whose result nobody reads (prefix), or without any such result
     (needed).

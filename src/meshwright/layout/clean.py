@@ -29,16 +29,22 @@ def dp_is_bound(job: Job, dp: float | None) -> bool:
     chips fill no whole units: others may do better.
     """
     common = math.gcd(job.cluster.chips, job.batch)
-    odd = math.log2(job.cluster.chips // common) % 1 > 0
+    odd = is_odd(job.cluster.chips, job.batch)
     return dp is None or odd or FREE * dp > common or unfilled(job)
+
+
+def is_odd(chips: int, batch: int) -> bool:
+    """What the batch leaves of the chips to axes other than dp is no power of two."""
+    return math.log2(chips // math.gcd(chips, batch)) % 1 > 0
 
 
 def fewer_chips(job: Job) -> list[Job]:
     """The job on fewer chips, or on all spread anew, that have twice as much in common with the
-    batch as its own (all of it where its own do not fill whole units of the network), most first.
+    batch as its own (all of it where its own do not fill whole units of the network), or as much
+    and leave other axes a power of two where its own do not, most first.
 
     Of each divisor of the batch the largest multiple, and the largest that fills units of the
-    nearest dimension.
+    nearest dimension; and what chips and batch have in common, by a power of two.
     """
     network = job.cluster.network
     N = job.cluster.chips
@@ -49,15 +55,20 @@ def fewer_chips(job: Job) -> list[Job]:
     bound = [i for i, dim in enumerate(network.dims) if dim.kind != "switch"]
     least = math.prod(sizes[: max(bound, default=-1) + 1])
     units = {least, max(least, sizes[0])}
-    common = 0 if unfilled(job) else math.gcd(N, job.batch)
+    shared = math.gcd(N, job.batch)
+    common = 0 if unfilled(job) else shared
+    odd = is_odd(N, job.batch)
     steps = [math.lcm(d, unit) for d in divisors(job.batch) for unit in units]
     counts = {N // step * step for step in steps if step <= N}
+    if (whole := math.lcm(shared, least)) <= N:
+        counts.add(whole << ((N // whole).bit_length() - 1))
     fewer = []
     for n in sorted(counts, reverse=True):
         spread = even_members(job, n)
+        evener = odd and not is_odd(n, job.batch)
         if (
             n >= LEAST_CHIPS * N
-            and math.gcd(n, job.batch) >= max(2 * common, 1)
+            and math.gcd(n, job.batch) >= common * (1 if evener else 2)
             and (spread or n < N)
         ):
             fewer.append(on_chips(job, n, *spread))

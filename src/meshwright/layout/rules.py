@@ -76,6 +76,14 @@ def _most_stages(l: Layout, chunks: int) -> str:
     return f"pp may be at most {max(int(chunks // each), 1)}"
 
 
+def _more_slots(m: Model, l: Layout) -> str:
+    """That as many stages would do if embedding and head counted as layers; "": not even then."""
+    slots = replace(l, stages="slots")
+    most = m.layers + _ends(m, slots)
+    would = _ends(m, l) < _ends(m, slots) and _count(l) <= most
+    return f", or {most} with --stages slots" if would else ""
+
+
 def _ends(m: Model, layout: Layout) -> Any:
     """How many stages may hold no layers, but the embedding or the head alone: two where a device
     has several chunks, of which others hold layers, or where stages are dealt by "slots".
@@ -199,6 +207,7 @@ LAYERS = LayoutRule(
             else ""
         )
         + f"; {_most_stages(l, j.model.layers + _ends(j.model, l))}"
+        + _more_slots(j.model, l)
     ),
     reads=("pp", "schedule"),
 )

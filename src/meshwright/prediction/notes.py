@@ -14,13 +14,14 @@ from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
 from ..describe.assumptions import REALISTIC, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
-from ..describe.framework import OF_CODE
+from ..describe.fields import fields_of
+from ..describe.framework import OF_CODE, framework
 from ..describe.kernels import Kernels, kernels
 from ..describe.layout import Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
 from ..describe.recompute import recompute
-from ..describe.software import ATTENTION
+from ..describe.software import ATTENTION, Software
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.sequence import CHUNKS, multiple
@@ -71,7 +72,7 @@ def prediction_notes(r: StepResult) -> tuple[str, ...]:
         *unread_fields(layout),
         *unreplayed(r),
         *whole_chunk(r),
-        *unscattered(r),
+        *idle_settings(r),
         *transformer_engine(r),
         *practice.not_proposed(job.profile, layout),
         *padding(r),
@@ -277,30 +278,47 @@ def orthogonal(r: StepResult) -> Iterator[str]:
         )
 
 
-def unread_fields(layout: Layout) -> list[str]:
+def unread_fields(layout: Layout) -> Iterator[str]:
     """A sentence for what the layout names and its step never reads."""
-    if layout.pp > 1:
-        return []
-    named = []
-    if layout.schedule not in ALONE:
-        named.append(f"schedule {layout.schedule}")
-    if layout.interleave > 1:
-        named.append(f"interleave {layout.interleave:g}")
-    alone = "a device that is alone runs all its layers as one stage"
-    return [
-        f"{name} has no effect on time with pp 1: {alone}" for name in named
-    ]
-
-
-def unscattered(r: StepResult) -> Iterator[str]:
-    """A sentence if the job says how stage messages go where tp ranks hold no copies to scatter."""
-    job, layout = r.job, r.layout
-    cut = layout.scheme == "megatron" and layout.sequence_parallel
-    if job.software.stage_message and layout.pp > 1 and layout.tp > 1 and cut:
+    if layout.pp == 1:
+        named = []
+        if layout.schedule not in ALONE:
+            named.append(f"schedule {layout.schedule}")
+        if layout.interleave > 1:
+            named.append(f"interleave {layout.interleave:g}")
+        alone = "a device that is alone runs all its layers as one stage"
+        for name in named:
+            yield f"{name} has no effect on time with pp 1: {alone}"
+    if layout.cp == 1 and layout.cp_exchange != Layout().cp_exchange:
+        yield f"cp_exchange {layout.cp_exchange} {IDLE_SETTING}: cp is 1"
+    if layout.scheme != "summa" and layout.panels != Layout().panels:
         yield (
-            f"stage_message {job.software.stage_message} needs --sequence-parallel false: with it"
-            " each rank sends its own part, and nothing is left to scatter"
+            f"panels {layout.panels:g} {IDLE_SETTING}: it acts on scheme summa"
         )
+
+
+IDLE_SETTING = "changes nothing here"
+"""What a note says of a setting whose value moves neither seconds nor bytes."""
+
+
+def idle_settings(r: StepResult) -> Iterator[str]:
+    """A sentence for each setting that the job gives another value than the framework does, where
+    the step is the same without it; and on what it would act.
+    """
+    job = r.job
+    by = job.framework or framework(job.usual_framework)
+    for name, value in job.software.given.items():
+        if job.profile and value == getattr(by, name):
+            continue
+        without = replace(job, software=replace(job.software, **{name: None}))
+        other = StepResult(without, r.layout)
+        if (other.step_time_s, other.memory_bytes) == (
+            r.step_time_s,
+            r.memory_bytes,
+        ):
+            acts_on = fields_of(Software)[name].kind.acts_on
+            on = f": it acts on {acts_on}" if acts_on else ""
+            yield f"{name} {str(value).lower()} {IDLE_SETTING}{on}"
 
 
 KEYS_SENT = {"gather": "gathers", "ring": "sends round"}

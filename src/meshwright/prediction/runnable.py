@@ -72,10 +72,7 @@ def _setting(job: Job, name: str) -> Iterator[str]:
         if value is not False and value != "off":
             yield f"{by.name} has {name} {others}, not {str(value).lower()}"
         return
-    experts = bool(job.model.moe)
-    if not experts and all(o.models == "experts" for o in same):
-        yield f"{word} has no effect: {job.model.name} has no experts"
-    elif not any(_on(o, chip.kernel_law) for o in same) and (
+    if not any(_on(o, chip.kernel_law) for o in same) and (
         chip.kernel_law or chip.vendor not in ("", NVIDIA)
     ):
         on = dict.fromkeys(c for o in same for c in o.chips)

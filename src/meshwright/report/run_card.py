@@ -15,6 +15,7 @@ from ..describe.layout import Layout
 from ..formats.bridge.reading import TAKEN
 from ..formats.flags import LOWER
 from ..prediction.certainty import TRUSTED, resolution
+from ..prediction.notes import IDLE_SETTING
 from ..prediction.prediction import Prediction
 from ..prediction.runnable import NO_RUN
 from ..search import flag_text, why_simpler
@@ -125,7 +126,7 @@ def plan_card(
             *yours,
             *others,
             *basis(best),
-            *notes((*plan.notes, *filter(assumed_rate, best.notes))),
+            *notes((*plan.notes, *filter(beside_a_plan, best.notes))),
             *later,
         ),
         ALL,
@@ -152,11 +153,11 @@ def unfit(
         rows = [answer_row(False, illegal, most=3)]
     ways = [note for note in more if FIT in note]
     rows += [
-        *preconditions("", more, fits=False),
         *(
             CardRow("" if i else "but", note, most=3)
             for i, note in enumerate(ways[:WAYS])
         ),
+        *preconditions("", more, fits=False),
         *notes(note for note in more if note not in ways),
     ]
     if aside:
@@ -255,7 +256,15 @@ def step_rows(p: Prediction) -> Iterator[CardRow]:
     """Seconds of a step with their interval, and rates."""
     words = step_words(p)
     rate = f"{count(p.tokens_per_s)} tokens/s"
-    yield CardRow("step", f"{words}, {rate}, MFU {percent(p.mfu)}", "bold")
+    mfu = f"MFU {percent(p.mfu)}"
+    if p.hfu < HALVED * p.mfu:
+        mfu += f" (counts full attention; HFU {percent(p.hfu)})"
+    yield CardRow("step", f"{words}, {rate}, {mfu}", "bold")
+
+
+HALVED = 0.75
+"""HFU as a share of MFU, below which most of the latter is attention, of which causal kernels do
+half."""
 
 
 def _run(p: Prediction) -> Iterator[CardRow]:
@@ -272,7 +281,7 @@ def binding(p: Prediction) -> Iterator[CardRow]:
         for cause, s in causes[:CAUSED]
         if s >= BINDING * p.caused_s
     ]
-    yield CardRow("bound", ", ".join(named), rank=2, most=1)
+    yield CardRow("bound", ", ".join(named), rank=1, most=1)
 
 
 WHOLE = 5
@@ -295,7 +304,7 @@ def faster(plan: Plan) -> Iterator[CardRow]:
     yield CardRow(
         "or",
         f"{', '.join(figures)} with {tuned.flags}{layout}",
-        rank=1,
+        rank=2,
         most=WHOLE,
     )
 
@@ -314,7 +323,7 @@ def alternatives(plan: Plan) -> Iterator[CardRow]:
     apart = [p for p in families if not plan.tie(p)]
     taken = {short_words(_in_effect(best.layout))}
     for rank, every in enumerate(
-        (plan.alternatives, apart or plan.alternatives), 2
+        (plan.alternatives, apart or plan.alternatives), 3
     ):
         for p in every:
             words = short_words(_in_effect(p.layout))
@@ -355,7 +364,10 @@ def tie_words(plan: Plan, p: Prediction) -> str:
     """
     best = plan.best
     assert best is not None
-    tie = f"a tie within {percent(resolution(best.job), 0)}"
+    near = resolution(best.job)
+    tie = f"a tie within {percent(near, 0)}"
+    if abs(p.step_time_s / best.step_time_s - 1.0) > near:
+        tie += " with the risks of both"
     has = why_simpler(best.job, best.layout, p.layout)
     faster = p.step_time_s < best.step_time_s
     return f"{tie}; the best has {has}" if faster and has else tie
@@ -423,15 +435,20 @@ def preconditions(
     idle: str, sentences: Sequence[str], fits: bool = True
 ) -> Iterator[CardRow]:
     """What stands before any number that it makes another: of what does not fit a setting of a file
-    that would lower its memory, chips that do nothing, software that does not run there, a run
-    of a length that nobody means, and what was taken for what a file does not say.
+    that would lower its memory, chips that do nothing, another batch than was said, software that
+    does not run there, a run of a length that nobody means, and what was taken for what a file does
+    not say.
     """
     sentences = [*dict.fromkeys(sentences)]
     lower = [note for note in sentences if note.startswith(LOWER)]
     if lower and not fits:
         yield CardRow("but", lower[0], "yellow", most=3)
     if idle:
-        yield CardRow("idle", idle, "yellow", most=3)
+        yield CardRow("idle", idle, "yellow", most=2)
+    for note in sentences:
+        if note.startswith(ROUNDED):
+            said = note.removeprefix(ROUNDED)
+            yield CardRow("batch", said, "yellow", most=1)
     yield from cannot_run(sentences)
     for note in sentences:
         if note.endswith(LENGTH):
@@ -453,7 +470,7 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
     every = [
         note
         for note in dict.fromkeys(sentences)
-        if not note.startswith((TAKEN, FILLED, LOWER))
+        if not note.startswith((TAKEN, FILLED, LOWER, ROUNDED))
         and not IDLE.search(note)
         and TOO_BIG not in note
         and not no_run(note)
@@ -477,6 +494,8 @@ LENGTH = "for trillions say 15T"
 """How a note on the length of a run ends, which stands before any number."""
 TOO_BIG = "are needed on the fullest chip"
 """What a note on memory says, which the verdict says before it."""
+ROUNDED = "batch: "
+"""How a note on a batch that was rounded begins, which stands before any number."""
 FILLED = "dp not given"
 """How a note on dp begins, which the layout says."""
 UNMEASURED = "unmeasured"
@@ -487,6 +506,7 @@ URGENT = (
         "no price",
         "no public price",
         UNMEASURED,
+        IDLE_SETTING,
         "no published run",
     ),
     *("allows", "keeps to", "cannot run", "own default", "rounded"),
@@ -499,9 +519,11 @@ def no_run(sentence: str) -> bool:
     return NO_RUN in sentence
 
 
-def assumed_rate(sentence: str) -> bool:
-    """Whether a note says that a rate is assumed."""
-    return UNMEASURED in sentence
+def beside_a_plan(sentence: str) -> bool:
+    """Whether a note on the best layout is one on the question: that a rate is assumed, or that a
+    setting changes nothing.
+    """
+    return UNMEASURED in sentence or IDLE_SETTING in sentence
 
 
 def urgent(sentence: str) -> int:

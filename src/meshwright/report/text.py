@@ -384,9 +384,11 @@ def room(p: Prediction) -> str:
         return f"memory {words}: fits{risk}"
     if p.memory_short > 0:
         return f"{p.verdict}: memory {words}{risk}, {show(p.memory_short, 'GiB')} short"
+    risk, accepted = map(chance, (p.risk_of_oom, p.risk_accepted))
+    above = "just above" if risk == accepted else "above"
     return (
-        f"{p.verdict}: memory {words}, risk of running out {chance(p.risk_of_oom)}, above the"
-        f" {chance(p.risk_accepted)} accepted"
+        f"{p.verdict}: memory {words}, risk of running out {risk}, {above} the"
+        f" {accepted} accepted"
     )
 
 

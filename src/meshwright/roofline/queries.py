@@ -11,17 +11,18 @@ the other, and `max`, beside each other (a lower bound).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from math import inf, prod
 from typing import Any
 
 from ..describe.assumptions import BOOK_SUM, Assumptions, demand_read
+from ..describe.batch import parse_batch
 from ..describe.cluster import Cluster
 from ..describe.display import Displayed
 from ..describe.fields import FieldKind
 from ..describe.frozen import put, short_repr
-from ..describe.job import Precision, usual_precision
+from ..describe.job import Job, Precision, usual_precision
 from ..describe.model import Model
 from ..describe.precision import precision as named_precision
 from ..describe.slices import Shape
@@ -301,6 +302,25 @@ def roofline(
         experts=experts,
     )
     return _whole_answer(asked, on, every, tuple(rows))
+
+
+def asked_job(
+    read: Callable[[dict[str, str]], Job],
+    given: Mapping[str, str],
+    notes: list[str],
+) -> Job:
+    """The job that a roofline is of: in the numbers of EXACT where no set is named, with a batch
+    whose sequences need only be whole, as no layout deals them.
+
+    read: fields of a job (name -> text) -> the job;  notes: receives what was rounded.
+    """
+    one = {"batch": "1seq"} if "batch" in given else {}
+    job = read({"assumptions": EXACT.name, **given, **one})
+    if not one:
+        return job
+    batch, rounded = parse_batch(given["batch"], job.T, chips=1)
+    notes += [rounded] if rounded else []
+    return replace(job, batch=batch)
 
 
 def _whole_answer(

@@ -128,7 +128,7 @@ def nearest_fit(
             *broken[:6],
         )
         first = ": ".join((NO_LEGAL_DEGREES, *reasons[:1]))
-        return None, (first, *reasons[1:], *uneven)
+        return None, (first, *uneven, *reasons[1:])
     closest = predict(job, layouts[0])
     note = "even the smallest layout does not fit: " + oom.shortage(
         job, closest.memory_bytes["allocated"]

@@ -36,6 +36,7 @@ from torch.nn.utils import get_total_norm
 
 from ..describe.read import to_dict
 from ..errors import BadInput, MeshwrightError
+from .data import samples_before
 from .initial import local, parameters_of_stages
 from .loop import Trainer
 from .model import Decoder
@@ -248,9 +249,12 @@ def save(trainer: Trainer, folder: Path, step: int, keep: int) -> Path:
 
 
 def about(trainer: Trainer, step: int) -> dict[str, Any]:
-    """What a checkpoint says of its run: the steps it has done, and what `fits` compares."""
+    """What a checkpoint says of its run: the steps it has done, the sequences that they were made
+    of, and what `_index_of` compares.
+    """
     return {
         "step": step,
+        "samples": trainer.samples,
         "scaler": trainer.scaler.state(),
         **identity(trainer),
     }
@@ -378,6 +382,8 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
             if name.startswith(FAVOUR):  # the run balances from here on
                 wanted.pop(name)
         reader.fill(wanted)
+    before = samples_before(trainer.job, trainer.settings, index["step"])
+    trainer.samples = index.get("samples", before)  # 0.1.0 did not write it
     trainer.scaler.load(index["scaler"])
     for p in trainer.parameters().values():
         count(trainer.state(p), index["step"] - trainer.scaler.skipped)

@@ -26,7 +26,6 @@ from .data import (
     Synthetic,
     batch_of,
     opened,
-    samples_before,
 )
 from .loop import Trainer
 
@@ -94,12 +93,14 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
 
 
 def batches(plan: RunPlan, trainer: Trainer, first: int) -> Iterator[Batch]:
-    """This rank's batch of each step, from step `first` on."""
+    """This rank's batch of each step, from step `first` on: the samples after those that the
+    trainer has had. The batches of a ramp are the layout's; another may have made those before.
+    """
     job = plan.job
     s = plan.settings
     samples = source(job, s)
     ends = end_token(s)
-    done = samples_before(job, s, first)
+    done = trainer.samples
     for step in range(first, s.steps):
         size = batch_of(job, s, step)
         yield batch(trainer, samples, first=done, size=size, ends=ends)

@@ -117,6 +117,8 @@ class Trainer:
             )
         )
         self.optimizer = optimizer(self.stages.values(), settings, device)
+        self.samples = 0
+        """Sequences that all steps so far were made of, under whatever layouts."""
         self.ahead = (
             device.type == "cuda"
             and not self.scaler.on
@@ -308,6 +310,7 @@ class Trainer:
     ) -> Callable[[], Result]:
         """One optimizer step; what gives its result, once that is known."""
         scale, lr = self.scaler.scale, self.lr(step)
+        self.samples += len(tokens) * int(self.layout.dp)
         copy = HostCopy(sums := self.sums(tokens, targets))
         if self.ahead:
             self.update_ahead(step, sums)

@@ -30,7 +30,7 @@ from ..prediction.replay import Replay
 from ..prediction.replay import replay as compute_replay
 from ..report.console import SCHEMA, envelope
 from ..report.text import layout_words
-from ..roofline.queries import EXACT
+from ..roofline.queries import EXACT, asked_job
 from ..roofline.queries import roofline as compute_roofline
 from ..schedule import get
 from ..search import Progress
@@ -194,9 +194,11 @@ def explore_roofline(body: Body, progress: Progress) -> Answer:
     """Where communication starts to bind, in both editions of the scaling book."""
     notes: list[str] = []
     question = check_question(body.get("question"))
-    kept = {k: v for k, v in question.items() if k in ROOFLINE}
-    job, _ = ask(kept, notes)
-    how = job.assumptions if question.get("assumptions") in BOOKS else EXACT
+    book = question.get("assumptions") in BOOKS
+    fields = ROOFLINE + (("assumptions",) if book else ())
+    kept = {k: v for k, v in question.items() if k in fields}
+    job = asked_job(lambda each: ask(each, notes)[0], kept, notes)
+    how = job.assumptions if book else EXACT
     shape = body.get("shape", "")
     answer = compute_roofline(
         job.model,

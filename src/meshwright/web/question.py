@@ -33,7 +33,7 @@ from ..search import Space
 
 MODEL, JOB = "model", "job"
 FIRST = "llama3-70b"
-"""The model where none is named."""
+"""The model of the question that the page opens with."""
 OPENING = {
     "model": FIRST,
     "on": "512xh100-sxm",
@@ -91,12 +91,13 @@ def _tables(question: Question, given: Mapping[str, str]) -> dict[str, Any]:
             if not model
             else {**given_tables, MODEL: describe_model(model)}
         )
-    named = model or FIRST
-    if Path(named).suffix.lower() in FILES:
+    if not model:
+        raise BadInput(f"--model is missing: give it, such as {FIRST}")
+    if Path(model).suffix.lower() in FILES:
         raise BadInput(
-            f"model {named[:80]!r}: files are not read here, give their text"
+            f"model {model[:80]!r}: files are not read here, give their text"
         )
-    return {**describe(FIRST, given), MODEL: describe_model(named)}
+    return {**describe(FIRST, given), MODEL: describe_model(model)}
 
 
 def describe_model(model: str) -> Any:

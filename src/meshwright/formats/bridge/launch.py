@@ -14,7 +14,7 @@ from ...errors import BadInput
 from .. import sbatch
 from ..torchrun import DEVICES, PORT
 from ..words import words as command_words
-from .shell import Shell, read_script
+from .shell import Shell, number_of, read_script
 from .table import Format
 
 RANKS = (
@@ -210,11 +210,11 @@ def through_accelerate(
 def ranks_started(words: Sequence[str], script: Shell) -> int | None:
     """How many ranks a command starts: of torchrun, of Slurm, or of the names a script sets."""
     head = [*words[: program_at(words, len(words))], *script.directives]
-    if every := _number(head, ALL):
+    if every := number_of(head, ALL):
         return every
-    here = _number(head, RANKS)
-    nodes = _number(head, NODES)
-    if here == 1 and (_number(head, GPUS) or 1) > 1:
+    here = number_of(head, RANKS)
+    nodes = number_of(head, NODES)
+    if here == 1 and (number_of(head, GPUS) or 1) > 1:
         return None  # one task with several GPUs, whose ranks something else starts
     if here is None and (world := script.text("WORLD_SIZE")).isdecimal():
         return int(world)
@@ -227,25 +227,6 @@ def ranks_named(script: Shell, names: Sequence[str]) -> int | None:
     if not texts or not texts[0].isdecimal():
         return None
     return prod(int(text) for text in texts if text.isdecimal()) or None
-
-
-def _number(words: Sequence[str], names: tuple[str, ...]) -> int | None:
-    """The value of the first of these flags that has a whole number."""
-    for name in names:
-        for i, word in enumerate(words):
-            flag, equals, value = word.partition("=")
-            if re.fullmatch(rf"--?{re.escape(name)}", flag):
-                text = (
-                    value
-                    if equals
-                    else words[i + 1]
-                    if i + 1 < len(words)
-                    else ""
-                )
-                text = text.rpartition(":")[2]
-                if text.isdecimal() and int(text):
-                    return int(text)
-    return None
 
 
 def script(

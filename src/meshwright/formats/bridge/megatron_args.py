@@ -13,7 +13,7 @@ from . import launch, shell
 from .edit import SPACE, VALUE, Spelling
 from .reading import FileKeys
 from .table import get
-from .tool import Tool, demand_training
+from .tool import Tool, demand_training, no_training, program_path
 
 NAME = "megatron"
 KNOWN = (
@@ -43,6 +43,12 @@ GENERATES = ("inference_", "num_tokens_to_generate", "output_path")
 def has_flags(words: Sequence[str]) -> bool:
     """The words have Megatron's flags among them."""
     return any(w.partition("=")[0].replace("_", "-") in KNOWN for w in words)
+
+
+def trains(words: Sequence[str]) -> bool:
+    """The words start a program with Megatron's flags which trains a decoder."""
+    named = bool(program_path(words))
+    return named and has_flags(words) and not no_training(get(NAME), words)
 
 
 def environment(keys: dict[str, Any], job: Job) -> dict[str, str]:
@@ -106,7 +112,9 @@ class MegatronArguments(Tool):
         """The arguments of the command, or of the names a script sets where it starts none."""
         script = shell.read_script(text)
         notes: list[str] = []
-        words = launch.command_with_most_flags(script, has_flags)
+        words = launch.command_with_most_flags(
+            script, trains
+        ) or launch.command_with_most_flags(script, has_flags)
         if words is None:
             named = [
                 (n, shell.readable(launch.command_pieces(w)))

@@ -11,11 +11,12 @@ from ...describe.job import PRECISIONS, with_gradients
 from ...describe.layout import Layout
 from ...describe.read import brief
 from ...errors import BadInput
-from . import cells
+from . import cells, shell
 from .keys import Keys
 from .shared import MOMENTS, model_in_catalogue, unmastered
 from .table import Format
 
+ELSEWHERE = shell.ELSEWHERE.lstrip("-").replace("-", "_")
 STRANGE = "unknown: it may change time or memory"
 FIELDS = {f.name for f in fields(Layout)}
 OFF: tuple[Any, ...] = (
@@ -86,6 +87,10 @@ class ForeignFile:
 def understood(format: Format, said: FileKeys) -> ForeignFile:
     """Every field of the table, read from the keys of a file."""
     named = {format.older.get(k, k): v for k, v in said.keys.items()}
+    elsewhere = dict(said.elsewhere)
+    if named.pop(ELSEWHERE, None):
+        asked = [*FIRST, "layout.recompute", BATCH]
+        elsewhere |= decided_elsewhere(format, asked, named, ELSEWHERE)
     usual: dict[str, Any] = {}
     for key, configurations in format.configs.items():
         usual |= configurations.get("*", {}) if key in named else {}
@@ -122,7 +127,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
             keys.tables[table] = value
     needs = [*resized(keys), *keys.tables.pop("", {}).get("missing", ())]
     left, harmless = _sorted(format, keys)
-    unread = {**unreadable(format, keys, said.doubtful), **said.elsewhere}
+    unread = {**unreadable(format, keys, said.doubtful), **elsewhere}
     if sizes := [path for path in unread if path.startswith("model.")]:
         words = ", ".join(path.partition(".")[2] for path in sizes[:4])
         needs.append(
@@ -151,9 +156,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
         notes=tuple(keys.notes),
         missing=tuple(needs),
         unread=unread,
-        taken=left_open(
-            format, {*named, *said.doubtful}, tables, said.elsewhere
-        ),
+        taken=left_open(format, {*named, *said.doubtful}, tables, elsewhere),
         names=said.names,
     )
 

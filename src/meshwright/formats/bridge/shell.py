@@ -1,9 +1,10 @@
 """The part of bash that launch scripts are written in, read without running anything.
 
 Assignments, arrays, `${NAME:-default}`, `$((a * b))`, line continuation and conditions on texts are
-followed, and so are positional arguments that `set -- 8B 1 8` states; what a command prints, loops
-and `case` are not: their texts are `UNREAD`, and so is what a name is set to under a condition on
-them.
+followed, and so are positional arguments that `set -- 8B 1 8` states, and what Slurm sets of the
+script's own directives. What a command prints, other scripts and `case` are not: their texts are
+`UNREAD`, and so is what a name is set to under a condition on them. Loops are read once; what grows
+from turn to turn is not known.
 
     commands('A=(--tp 2)\\ntorchrun train.py ${A[@]}') -> [["torchrun", "train.py", "--tp", "2"]]
 """
@@ -14,7 +15,7 @@ import itertools
 import operator
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -44,7 +45,14 @@ HIDDEN = re.compile(r"\\(.)", re.S)
 ESCAPES = {"n": "\n", "t": "\t"}
 """Letters behind a backslash in $'...' -> what they are there."""
 UNREAD = "\ue000"
-"""Stands for a text that only a run of the script knows."""
+"""Stands for a text that only a run of the script knows: by itself, an argument of its call."""
+DOUBTED = UNREAD + "\ue001"
+"""The same, set under a condition that is not known."""
+PRINTED = UNREAD + "\ue002"
+"""The same, of a command or another script: it may hold any arguments."""
+NO_TEXT = dict.fromkeys(map(ord, DOUBTED + PRINTED))
+ELSEWHERE = "--arguments-from-elsewhere"
+"""Stands for arguments of which not even the names are known."""
 SUM = re.compile(r"\(\((?:[^()\n]|\([^()\n]*\))*\)\)")
 """((a condition on numbers))."""
 CHANGE = re.compile(r"//?([\w.-]+)/?([\w.-]*)")
@@ -53,7 +61,13 @@ REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
-LOOPS = ("while", "until")
+PART_SET = re.compile(r"([A-Za-z_]\w*)\[[^]]*\]\+?=", re.ASCII)
+"""One element of an array is set."""
+DEFAULTED = re.compile(r'"?\$\{([A-Za-z_]\w*):?=', re.ASCII)
+"""A name that gets its default here, unless it has a text."""
+LOOPS = ("for", "while", "until")
+CHANGED = re.compile(r"([A-Za-z_]\w*) *(?:[-+*/%]?=(?!=)|\+\+|--)", re.ASCII)
+"""A name that a sum changes."""
 ORDER = {
     "-gt": operator.gt,
     "-ge": operator.ge,
@@ -61,6 +75,19 @@ ORDER = {
     "-le": operator.le,
 }
 """Comparisons of numbers."""
+MACHINES = re.compile(
+    r"activate|bashrc|profile|conda|set_?vars|set_?env|modules|^(/etc|/opt|/usr)/"
+)
+"""What another script is called that sets up a machine, not a run."""
+SLURM = {
+    "SLURM_NNODES": ("nodes", "N"),
+    "SLURM_JOB_NUM_NODES": ("nodes", "N"),
+    "SLURM_NTASKS": ("ntasks", "n"),
+    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+    "SLURM_GPUS_PER_NODE": ("gpus-per-node",),
+    "SLURM_GPUS_ON_NODE": ("gpus-per-node", "gres"),
+}
+"""Name that Slurm sets -> the directives that say its number (sbatch's manual)."""
 SHELLS = ("bash", "sh", "zsh")
 SILENT = ("export", "local", "readonly", "declare", "typeset")
 MOST_NUMBER = 10**15
@@ -84,6 +111,11 @@ class Shell:
     """What the script is called with; None: only who calls it knows."""
     functions: int = 0
     """Functions in each other that are being read: their arguments are those of their calls."""
+    turns: list[set[str]] = field(default_factory=list)
+    """Names that each of the loops in each other, which are read once, has set so far: anew in
+    every turn, not from what they were in the last one."""
+    sourced: bool = False
+    """Another script was read into it, which may have set what nobody here sets."""
     asks: bool = False
     """It uses an argument that is not known."""
     status: bool | None = True
@@ -132,8 +164,39 @@ def read_script(text: str) -> Shell:
             shell.directives += (
                 line.removeprefix("#SBATCH").split("#")[0].split()
             )
+    shell.names |= slurm_names(shell.directives)
     _run(shell, list(_all_tokens(text)))
     return shell
+
+
+def number_of(words: Sequence[str], names: Sequence[str]) -> int | None:
+    """The value of the first of these flags that has a whole number."""
+    for name in names:
+        for i, word in enumerate(words):
+            flag, equals, value = word.partition("=")
+            if re.fullmatch(rf"--?{re.escape(name)}", flag):
+                text = (
+                    value
+                    if equals
+                    else words[i + 1]
+                    if i + 1 < len(words)
+                    else ""
+                )
+                text = text.rpartition(":")[2]
+                if text.isdecimal() and int(text):
+                    return int(text)
+    return None
+
+
+def slurm_names(directives: Sequence[str]) -> dict[str, list[str]]:
+    """What Slurm sets where a script runs, of what its directives ask for."""
+    asked = {
+        name: number_of(directives, flags) for name, flags in SLURM.items()
+    }
+    nodes, each = asked["SLURM_NNODES"], asked["SLURM_NTASKS_PER_NODE"]
+    if nodes and each:
+        asked["SLURM_NTASKS"] = nodes * each
+    return {name: [str(n)] for name, n in asked.items() if n}
 
 
 def called_with(arguments: Iterable[str]) -> str:
@@ -305,6 +368,13 @@ def _run(shell: Shell, tokens: list[str]) -> None:
             if _carried_out(shell, taken, after):
                 _assign_array(shell, statement, _unknown(shell, taken, after))
             statement, after = [], ""
+        elif token.endswith("=(") and statement:
+            if (
+                statement[0] not in SILENT
+            ):  # `then NAME=(`, not `declare -a NAME=(`
+                _statement(shell, statement, taken, after)
+                after = ""
+            statement = [token]
         elif token != "\n":
             statement.append(token)
 
@@ -411,6 +481,13 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
     """
     if words[0] in LOOPS:
         shell.arguments = None  # each turn may shift them
+        shell.turns.append(set())
+    elif words[0] == "done" and shell.turns:
+        shell.turns.pop()
+    _unread(shell, _names_set(words))
+    if words[0] in ("source", ".") and len(words) > 1:
+        other = "".join(filled(shell, words[1], one=True))
+        shell.sourced |= not MACHINES.search(other)
     if words[0] == "shift":
         shell.shift("" if doubtful else "".join(words[1:]) or "1")
     if words[:2] == ["set", "--"]:
@@ -418,15 +495,22 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
         shell.arguments = None if doubtful else said
     if words[0] in SILENT:
         words = [w for w in words[1:] if not w.startswith("-")]
+    elif words[0] == ":":
+        named = ((DEFAULTED.match(w), w) for w in words[1:])
+        words = [f"{match[1]}={w}" for match, w in named if match]
     at = 0
     while at < len(words) and (match := ASSIGNED.match(words[at])):
         name = match[1]
         more = match[2]
         value = words[at][match.end() :]
         text = " ".join(filled(shell, value, one=True))
-        if doubtful:
+        grows = bool(more) or re.search(rf"\b{name}\b", value) is not None
+        again = grows and any(name not in turn for turn in shell.turns[-1:])
+        if shell.turns and not grows:
+            shell.turns[-1].add(name)
+        if doubtful or again:
             _doubt(shell, [text])
-            text = "" if more else UNREAD
+            text = "" if more else DOUBTED
         shell.names[name] = [shell.text(name) + text] if more else [text]
         at += 1
     if at < len(words):
@@ -436,6 +520,25 @@ def _command(shell: Shell, words: list[str], doubtful: bool) -> None:
         for one in _evaluated(shell, made[1:]) if anew else [made]:
             if command := readable(one):
                 shell.commands.append(_run_by_shells(shell, command))
+
+
+def _names_set(words: Sequence[str]) -> list[str]:
+    """Names that a command other than an assignment sets."""
+    match words:
+        case ["for", name, *_] | ["printf", "-v", name, *_]:
+            return [name]
+        case ["read" | "mapfile" | "readarray", *names]:
+            return [*names]
+        case ["let", *sums]:
+            return CHANGED.findall(" ".join(sums))
+        case [word, *_] if part := PART_SET.match(word):
+            return [part[1]]
+    return []
+
+
+def _unread(shell: Shell, names: Iterable[str]) -> None:
+    """Only a run knows what these names stand for."""
+    shell.names |= {n: [PRINTED] for n in names if NAME.fullmatch(n)}
 
 
 def _evaluated(shell: Shell, words: list[str]) -> list[list[str]]:
@@ -472,7 +575,7 @@ def _assign_array(shell: Shell, words: list[str], doubtful: bool) -> None:
         values = [w for word in words[1:] for w in filled(shell, word)]
         if doubtful:
             _doubt(shell, values)
-            values = [] if match[2] else [UNREAD]
+            values = [] if match[2] else [DOUBTED]
         shell.names[match[1]] = (
             [*shell.filled_in(shell.names.get(match[1], ())), *values]
             if match[2]
@@ -501,14 +604,19 @@ def _not_redirected(words: list[str]) -> list[str]:
 def readable(words: list[str]) -> list[str]:
     """The words without what is not known: a flag keeps its name, a path its rest."""
     kept = []
-    for word in words:
+    for before, word in itertools.pairwise(["", *words]):
+        rest = word.translate(NO_TEXT)
         if UNREAD not in word:
             kept.append(word)
         elif " " in word:
             kept.append(" ".join(readable(word.split())))
         elif word.startswith("-") and "=" in word:
             kept.append(word.partition("=")[0])
-        elif (rest := word.replace(UNREAD, "")) and not rest.isdecimal():
+        elif rest in ("-", "--") or (
+            PRINTED in word and not rest and not before.startswith("-")
+        ):
+            kept.append(ELSEWHERE)
+        elif rest and not rest.isdecimal():
             kept.append(rest)
     return kept
 
@@ -516,6 +624,7 @@ def readable(words: list[str]) -> list[str]:
 def _holds(shell: Shell, words: list[str]) -> bool | None:
     """Is the condition true? None: only a run knows, as of files and of what was never set."""
     if words[0].startswith("(("):
+        _unread(shell, CHANGED.findall(words[0]))
         value = _number(shell, words[0][2:-2])
         return None if value in ("", UNREAD) else value != "0"
     if len(words) == 1:  # without brackets
@@ -545,13 +654,13 @@ def _any_holds(shell: Shell, words: list[str]) -> bool | None:
 def _one_holds(plain: list[str], raw: list[str]) -> bool | None:
     """A condition of up to three words.  raw: as they are written, quotes and all."""
     match plain:  # whoever reads it gives no arguments
-        case ["-n", text]:
-            return text not in ("", UNREAD)
-        case ["-z", text]:
-            return text in ("", UNREAD)
+        case ["-n" | "-z", text] if text in ("", UNREAD):
+            return plain[0] == "-z"
     if any(UNREAD in text for text in plain):
         return None
     match plain:
+        case ["-n" | "-z", _]:
+            return plain[0] == "-n"
         case [text]:
             return text != ""
         case [a, "==" | "=" | "-eq", b]:
@@ -596,7 +705,7 @@ def filled(
             started = True
         elif c == "`":
             i = word.find("`", i + 1) + 1 or len(word)
-            text = text + UNREAD
+            text = text + PRINTED
             started = True
         elif c == "$":
             values, several, i = _value(shell, word, i, depth)
@@ -634,13 +743,12 @@ def _value(
         stop = _bracket(word, i + 1)
         return [_number(shell, word[i + 3 : stop - 2])], False, stop
     if word.startswith("$(", i):  # what a command prints
-        return [UNREAD], False, _bracket(word, i + 1)
+        return [PRINTED], False, _bracket(word, i + 1)
     if word.startswith("${", i):
         stop = _bracket(word, i + 1)
         return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
     if match := NAME.match(word, i + 1):
-        first = [*shell.names.get(match[0], ())][:1]
-        return shell.filled_in(first), False, match.end()
+        return *_parameter(shell, match[0], depth), match.end()
     sign = word[i + 1 : i + 2]
     return *_special(shell, sign), i + 2
 
@@ -676,10 +784,14 @@ def _parameter(
     change = inside[match.end() :]
     if name in "@*#":
         return _special(shell, name)
+    if shell.sourced and not how and NAME.match(name):
+        unset = [ELSEWHERE if index else PRINTED]
+    else:
+        unset = []
     values = (
         shell.argument(int(name))
         if name.isdecimal() and int(name)
-        else shell.filled_in(shell.names.get(name, ()))
+        else shell.filled_in(shell.names.get(name, unset))
     )
     if values == [UNREAD] and how and "?" not in how and not shell.functions:
         values = []  # whoever reads a script gives it no arguments
@@ -703,7 +815,7 @@ def _number(shell: Shell, text: str) -> str:
     plain = " ".join(
         filled(shell, text.replace("$((", "(").replace("))", ")"), one=True)
     )
-    plain = NAME.sub(lambda m: shell.text(m[0]) or "0", plain)
+    plain = NAME.sub(lambda m: shell.text(m[0]) or UNREAD, plain)
     if UNREAD in plain:
         return UNREAD
     try:

@@ -171,14 +171,26 @@ class Tool:
 
 def demand_training(format: Format, words: Sequence[str], where: str) -> None:
     """BadInput for a program that takes the flags of a format and trains no decoder."""
-    file = next((w for w in words if w.endswith(".py")), "")
-    module = next((b for a, b in pairwise(words) if a == "-m"), "")
-    path = file.removesuffix(".py") or module.replace(".", "/")
+    if why := no_training(format, words):
+        raise BadInput(f"{where[:80]} starts {why}")
+
+
+def no_training(format: Format, words: Sequence[str]) -> str:
+    """The program of a command that trains no decoder, and what it does; "" for training."""
+    path = program_path(words)
     program = path.rpartition("/")[2]
     for pattern, why in format.programs.items():
         name = path if "/" in pattern else program
         if fnmatchcase(name.lower(), pattern):
-            raise BadInput(f"{where[:80]} starts {program[:60]}, {why}")
+            return f"{program[:60]}, {why}"
+    return ""
+
+
+def program_path(words: Sequence[str]) -> str:
+    """Where the Python of a command lies, without its end; "" where it names none."""
+    file = next((w for w in words if w.endswith(".py")), "")
+    module = next((b for a, b in pairwise(words) if a == "-m"), "")
+    return file.removesuffix(".py") or module.replace(".", "/")
 
 
 def file_under(words: Sequence[str], over: str) -> str:

@@ -17,17 +17,20 @@ const choice = (page, name, values, first) =>
 
 // "512xh100-sxm" -> ["512", "h100-sxm"]
 const cluster = (page) => {
-  const match = /^\s*([\d,_]+)\s*[x×*]\s*(.*)$/i.exec(page.state.on || "");
+  const match = /^\s*([\d,_]*)\s*[x×*]\s*(.*)$/i.exec(page.state.on || "");
   return match ? [match[1], match[2]] : ["", page.state.on || ""];
 };
 
+const written = () => ["q-count", "q-chip"].map((id) => $(id).value.trim());
+const together = (count, chip) => (chip ? `${count}x${chip}` : count);
+
 export function form(page) {
   const c = page.catalogue;
-  const chips = (count, chip) => page.set({ on: chip ? `${count}x${chip}` : count }, true);
+  const chips = () => page.set({ on: together(...written()) }, true);
   const digits = { inputmode: "numeric" };
   const machines = { list: "machines", spellcheck: "false" };
-  const count = line("q-count", "", (text) => chips(text, cluster(page)[1]), digits);
-  const chip = line("q-chip", "", (text) => chips(cluster(page)[0], text), machines);
+  const count = line("q-count", "", chips, digits);
+  const chip = line("q-chip", "", chips, machines);
   const narrow = matchMedia("(max-width: 760px)");
   const asked = h(
     "details",
@@ -116,7 +119,8 @@ const ownChip = (page) => cluster(page)[1] || shown.chip || "";
 export function fill(page) {
   if (!$("asked")) return;
   summaries(page);
-  const [n, chip] = cluster(page);
+  // half a number is no number of chips yet, and no part of their name either
+  const [n, chip] = together(...written()) === page.state.on ? written() : cluster(page);
   const texts = {
     ...page.state,
     count: n,

@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 const MARGIN = 8; // pixels from the edge of the window
 const NUMBER = "Write a number, such as";
 const MISSING = {
+  model: ["model", "Which model? Such as llama3-8b, or a config.json that is pasted here."],
   on: ["count", "How many chips, and of which kind? Such as 512 of h100-sxm."],
   batch: ["batch", "How many tokens does a step take? Such as 4Mi, or 512seq in sequences."],
 };
@@ -21,12 +22,12 @@ function aboutField(said, state) {
   return named ? [named[1], said.replace(/^job\./, "")] : null;
 }
 
-// Say it beside its field; false where the form does not show that field.
+// Say it beside its field, and there alone; false where the form does not show that field.
 export function saidBeside(said, state) {
+  unsaid();
   const [name, text] = aboutField(said, state) || [];
   const input = name && document.getElementById(`q-${name}`);
   if (!input || input.closest("[hidden]")) return false;
-  unsaid();
   for (let box = input.closest("details"); box; box = box.parentElement.closest("details"))
     box.open = true;
   const id = `wrong-${name}`;
