@@ -93,7 +93,7 @@ def test_a_wrong_job_is_told_at_once(
         ({"zero": 4}, "layout.zero must be between 0 and 3, not 4"),
         (
             {"recompute": "some"},
-            "recompute .some. is not known; did you mean moe. mostly used: none, selective, full",
+            "recompute .some. is not known; did you mean scores or moe. mostly used: none, selective, full",
         ),
         (
             {"scheme": "3d"},
