@@ -298,6 +298,17 @@ def test_a_plan_says_which_setting_of_the_question_changes_nothing(
     assert "float8 delayed changes nothing here" in card
 
 
+@pytest.mark.parametrize("verb", ["predict", f"plan --top 1 {SMALL}"])
+def test_a_price_without_a_run_says_what_it_lacks(
+    shell: Shell, verb: str
+) -> None:
+    """Money is that of a whole run."""
+    line = f"{verb} {ON} --zero 3 --price h100-sxm=2"
+    said = "--price changes nothing here"
+    assert said in shell.answer(line)
+    assert said not in shell.answer(f"{line} --tokens 1T")
+
+
 def test_long_sequences_say_what_their_mfu_counts(shell: Shell) -> None:
     """Half of what it counts is never done, where nearly all is causal attention."""
     line = "predict llama3-8b --on 64xh100-sxm --batch 64seq --tp 8 --zero 1"

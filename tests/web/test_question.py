@@ -151,7 +151,13 @@ def test_a_file_can_be_changed_by_fields() -> None:
         "meshwright plan llama3-8b --onn 8": "--on",
         "{": "not valid JSON",
         "[model": "not valid TOML",
-        "hello": "not valid TOML",
+        "hello world": "none of what is read here",
+        "base_model: foo/Bar-7B\nsequence_len: 4096\nmicro_batch_size: 1\n": (
+            "axolotl trains foo/Bar-7B, which is not in the catalogue: put that into it"
+        ),
+        "torchrun pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32": (
+            "Megatron-LM leaves the vocabulary to its tokenizer: put that into it"
+        ),
         '{"model_type": "unheard-of"}': "unheard-of",
     }.items(),
 )

@@ -57,4 +57,8 @@ def read_job(
     job = read_flags(model, given, notes, stdin=sys.stdin, fill=fill)
     book = prices(price, job.cluster.chip.name)
     demand_price_of(price, job.cluster.chip.name)
+    if price and not job.tokens:
+        notes.append(
+            "--price changes nothing here: it acts on the money of a run, which needs --tokens"
+        )
     return replace(job, cluster=job.cluster.priced(book))

@@ -29,6 +29,8 @@ from .question import (
     question_of,
 )
 
+TOML = re.compile(r"^\s*(\[|[\w.'\"-]+\s*=)", re.MULTILINE)
+"""A line that a JOB.toml may have: a table, or a key with its value."""
 STARTS = re.compile(r"^meshwright$|(^|/)run\.py$")
 VERBS = ("predict", "plan", "sweep", "timeline", "roofline")
 """Commands whose options are a question."""
@@ -77,6 +79,11 @@ def question_in_text(
         return question, f"the log of {said.removeprefix('a file of ')}"
     if (file := read_bridge(text, progress)) is not None:
         return question_in_file(file, kept)
+    if not TOML.search(text):
+        raise BadInput(
+            "the text is none of what is read here: a config.json, a JOB.toml, a meshwright"
+            " command, another tool's script, configuration or log, or a link to this page"
+        )
     job = load_job(parse_toml(text, "the text"), files=False, bare=False)
     own = job.layout != Layout()
     return question_of(job, layout=own), "a JOB.toml"
@@ -125,7 +132,15 @@ def question_in_file(
 
 
 def job_in_file(file: bridge.ForeignFile, kept: Mapping[str, Any]) -> Job:
-    """The job of another tool's file; kept: what stands where the file says nothing."""
+    """The job of another tool's file; kept: what stands where the file says nothing.
+
+    BadInput for a model that it only half describes: the page's would be another one.
+    """
+    for why in file.missing:
+        raise BadInput(
+            f"this file of {file.format.title} {why.partition(':')[0]}: put that into it, or take"
+            " its model out to keep the page's"
+        )
     tables = {
         name: dict(t) if isinstance(t, Mapping) else t
         for name, t in file.tables.items()
