@@ -305,13 +305,13 @@ def resolution(of: Sequence[Seen]) -> float:
     ]
     for gap, wider in zip(GAPS, (*GAPS[1:], np.inf), strict=True):
         near = [(a, b, w) for g, a, b, w in gaps if gap <= g < wider]
-        right = sum(w for a, b, w in near if in_order(a, b))
+        right = sum(w for a, b, w in near if order_predicted(a, b))
         if near and right >= ORDERED * sum(w for *_, w in near):
             return gap
     return GAPS[-1]
 
 
-def in_order(a: Seen, b: Seen) -> bool:
+def order_predicted(a: Seen, b: Seen) -> bool:
     """Is the layout that is predicted to be the faster one of two the one that was?"""
     there = a.run.step_s / a.run.ratio
     here = b.run.step_s / b.run.ratio
