@@ -312,10 +312,8 @@ def idle_settings(r: StepResult) -> Iterator[str]:
             continue
         without = replace(job, software=replace(job.software, **{name: None}))
         other = StepResult(without, r.layout)
-        if (other.step_time_s, other.memory_bytes) == (
-            r.step_time_s,
-            r.memory_bytes,
-        ):
+        same_time = other.step_time_s == r.step_time_s
+        if same_time and other.memory_bytes == r.memory_bytes:
             acts_on = fields_of(Software)[name].kind.acts_on
             on = f": it acts on {acts_on}" if acts_on else ""
             yield f"{name} {str(value).lower()} {IDLE_SETTING}{on}"
