@@ -16,7 +16,8 @@ import numpy as np
 from meshwright import Job, Space
 from meshwright.describe.frozen import with_values
 from meshwright.describe.layout import AXES, Layout
-from meshwright.layout.placement import launcher_orders, lies
+from meshwright.describe.slices import axes
+from meshwright.layout.placement import launcher_orders
 from meshwright.layout.rules import (
     ALWAYS,
     EVEN_BATCH,
@@ -139,16 +140,16 @@ def every_layout(
         if not runs:
             continue
         orders = launcher_orders(job.framework)
-        every = [
+        every = [launched(job, degrees, order) for order in orders] or [
             shares
             for shares in every_placement(job, degrees, bool(space.relaxed))
-            if not orders
-            or any(
-                lies(replace(row, placement=shares), job.cluster.sizes, order)
-                for order in orders
-            )
+            if startable(job, degrees, shares)
         ]
-        for shares in every or [launched(job, degrees, *orders[:1])]:
+        if not every and startable(job, degrees, launched(job, degrees)):
+            every = [launched(job, degrees)]
+        for i, shares in enumerate(every):
+            if shares in every[:i]:
+                continue
             if lies_well(job, replace(row, placement=shares)):
                 for numbers, layout in runs:
                     yield numbers, replace(layout, placement=shares)
@@ -312,6 +313,26 @@ def held_alone(schedule: str, chunks: int) -> float:
     return float(in_flight(1.0, 2.0, schedule_named(schedule), chunks, 0.0))
 
 
+def startable(
+    job: Job, degrees: dict[str, int], shares: dict[str, tuple[int, ...]]
+) -> bool:
+    """JAX, where a job names what runs on it, fills every slice, and numbers slices as launchers
+    number ranks.
+    """
+    near, *far = job.cluster.sizes
+    if not (job.framework and job.framework.mesh) or not far:
+        return True
+    if axes(job.cluster.network):
+        return True
+    ranks = math.prod(degrees[axis] for axis in AXES)
+    here = math.prod(shares[axis][0] for axis in AXES)
+    if ranks > near and ranks % near == 0 and here != near:
+        return False
+    slices = {axis: degrees[axis] // shares[axis][0] for axis in AXES}
+    beyond = {axis: shares[axis][1:] for axis in AXES}
+    return beyond == numbered(tuple(far), slices)
+
+
 def lies_well(job: Job, layout: Layout) -> bool:
     """The framework's rules of placements hold."""
     return all(
@@ -325,39 +346,68 @@ def launched(
     job: Job, degrees: dict[str, int], order: tuple[str, ...] = AXES
 ) -> dict[str, tuple[int, ...]]:
     """Where a launcher that numbers ranks in this order puts them: of each dimension every axis
-    takes the most that divides it and has room; where the last is too small for that, the longest
-    runs of each axis that never leave a unit.
+    takes the most that divides it and has room, none after one that leaves it; where the last is too small for that, the most that divide the
+    axis of what every group has in each unit that it touches, if no axis before cuts units.
     """
-    *near, last = job.cluster.sizes
+    torus = len(axes(job.cluster.network))
+    jax = bool(job.profile and job.profile.mesh)
+    return numbered(job.cluster.sizes, degrees, order, mesh=torus or int(jax))
+
+
+def numbered(
+    sizes: tuple[int, ...],
+    degrees: dict[str, int],
+    order: tuple[str, ...] = AXES,
+    mesh: int = 0,
+) -> dict[str, tuple[int, ...]]:
+    """mesh: so many of the first dimensions join a slice, which is filled, axis by axis, where there
+    are ranks for it.
+    """
+    *near, last = sizes
+    mesh = min(mesh, len(near))
+    ranks = math.prod(degrees[axis] for axis in order)
+    if mesh and ranks % math.prod(near[:mesh]) == 0:
+        room, here, left = [*near[:mesh]], {}, {}
+        for axis in order:
+            left[axis], some = degrees[axis], []
+            for i in range(mesh):
+                some.append(math.gcd(left[axis], room[i]))
+                left[axis] //= some[-1]
+                room[i] //= some[-1]
+            here[axis] = some
+        far = numbered(sizes[mesh:], left, order)
+        return {axis: (*here[axis], *far[axis]) for axis in order}
     rooms, shares = [*near], dict[str, tuple[int, ...]]()
     for axis in order:
         left, some = degrees[axis], []
         for i, room in enumerate(rooms):
             some.append(max(d for d in divisors(left) if d <= room))
             left //= some[-1]
-            rooms[i] = room // some[-1]
+            rooms[i] = 1 if left > 1 else room // some[-1]
         shares[axis] = (*some, left)
     blocks = 1
     for i, size in enumerate(near):
         blocks = size * blocks // math.prod(n[i] for n in shares.values())
     if math.prod(n[-1] for n in shares.values()) <= last * blocks:
         return shares
-    grid = np.arange(math.prod(degrees[a] for a in order)).reshape(
-        [degrees[a] for a in reversed(order)]
-    )
-    for k, axis in enumerate(reversed(order)):
-        inside = [1]
+    apart = 1
+    for axis in order:
+        group, inside = degrees[axis], [1]
         for unit in itertools.accumulate(near, int.__mul__):
-            places = np.moveaxis(grid // unit, k, -1)
-            inside.append(
-                max(
-                    run
-                    for run in divisors(degrees[axis])
-                    if (np.ptp(places.reshape(-1, run), axis=1) == 0).all()
-                )
-            )
-        steps = itertools.pairwise([*inside, degrees[axis]])
+            least = group
+            for first in range(ranks):
+                if first // apart % group == 0:
+                    at = [(first + k * apart) // unit for k in range(group)]
+                    least = min(least, *map(at.count, at))
+            if ranks > unit and unit % apart:
+                least = 1
+            here = least // inside[-1]
+            left = group // inside[-1]
+            most = max(d for d in divisors(left) if d <= here)
+            inside.append(inside[-1] * most)
+        steps = itertools.pairwise([*inside, group])
         shares[axis] = tuple(more // less for less, more in steps)
+        apart *= group
     return shares
 
 

@@ -82,13 +82,37 @@ def test_all_chips_of_half_rented_nodes_run() -> None:
     assert torchrun.nodes(replace(job, layout=answer.layout)) == (2, 6)
 
 
-@pytest.mark.parametrize(("chips", "each"), [(20, 4), (9, 3)])
-def test_full_nodes_and_a_smaller_one(chips: int, each: int) -> None:
-    """8, 8 and 4 hold blocks of 4; 8 and 1 hold no three blocks of 3, and may be slower."""
+@pytest.mark.parametrize(
+    ("chips", "each", "more"),
+    [
+        (20, 4, "; full units and a smaller one are no slower"),
+        (30, 6, "; full units and a smaller one are no slower"),
+        (15, 5, "; full units and one of 7 are faster"),
+        (13, 1, "; full units and one of 5 are faster"),
+        (9, 3, ""),
+    ],
+)
+def test_full_nodes_and_a_smaller_one(
+    chips: int, each: int, more: str
+) -> None:
+    """8, 8 and 4 hold blocks of 4; 8 and 1 hold no three blocks of 3, and may be slower. As many as
+    divide all chips are started on each node, of at most those of the smaller one, 7 of 15."""
     said = f"{chips} chips are taken as {each} of the 8 in each of {chips // each} units (nvlink)"
     p = predict(Job("llama3-8b", f"{chips}xh100-sxm", chips), zero=3)
-    more = "; full units and a smaller one are no slower" if each == 4 else ""
     assert f"{said}{more}" in p.notes
+    job = replace(p.job, layout=p.layout)
+    assert torchrun.nodes(job) == (chips // each, each)
+
+
+def test_stages_nearer_than_replicas_on_nodes_in_part() -> None:
+    """30 chips as 2 stages of 3 replicas in each of 5 nodes: more nodes than 30 chips have, but of
+    full ones and a smaller one a group has as many."""
+    job = Job("llama3-8b", "30xh100-sxm", 120)
+    place = {"tp": (1, 1), "cp": (1, 1), "pp": (2, 1), "dp": (3, 5)}
+    assert predict(job, pp=2, zero=1, placement=place).layout.dp == 15
+    other = {**place, "pp": (1, 2), "dp": (5, 3)}
+    with refusal("placement puts 6 ranks in network dimension 2"):
+        predict(job, pp=2, zero=1, placement=other)
 
 
 @pytest.mark.parametrize(("chips", "each"), [(20, 4), (12, 6), (13, 1)])

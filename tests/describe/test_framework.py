@@ -112,7 +112,7 @@ def test_every_field_has_its_source(name: str) -> None:
     # says nothing: whatever it runs
     about -= {
         n
-        for n in ("proposes", "orders", "offers", "otherwise")
+        for n in ("proposes", "orders", "mesh", "offers", "otherwise")
         if not getattr(profile, n)
     }
     held = profile.holding

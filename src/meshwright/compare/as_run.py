@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..describe.job import Job
 from ..errors import BadInput
 from ..layout import rules
-from ..layout.placement import placed
+from ..layout.placement import launched
 from ..prediction.prediction import Prediction
 
 FATAL = (rules.POSITIVE, rules.CHIPS, rules.EXPERT_RANKS, rules.BATCH)
@@ -21,5 +21,5 @@ def predict_as_run(description: Job) -> Prediction:
     for rule in FATAL:
         if not rule.holds(description, description.layout):
             raise BadInput(rule.sentence(description, description.layout))
-    full = placed(description.layout, description.cluster.sizes)
+    full = launched(description, description.layout)
     return Prediction(replace(description, layout=full), full)

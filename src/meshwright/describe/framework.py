@@ -249,6 +249,10 @@ class Framework(Checked):
     """Orders of the axes, nearest first (tp-cp-dp-pp), in which its launcher numbers ranks: who
     names the framework gets no other placement; empty: any.
     """
+    mesh: bool = False
+    """Its ranks are a mesh that fills each slice (a node, or a torus) and one of slices, as those
+    of JAX: whatever axes fill a slice lie in it, and no slice is left to be filled by the next.
+    """
     offers: tuple[Offer, ...] = ()
     """What its software can be set to beside what it does by itself."""
     sources: Sources = origins()

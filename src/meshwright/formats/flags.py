@@ -27,7 +27,7 @@ from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput, command
-from ..layout.placement import placed
+from ..layout.placement import launched, placed
 from . import LARGEST, STDIN, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN, ForeignFile
@@ -623,9 +623,7 @@ def write_flags(
         value = getattr(layout, field.name)
         if field.name == "placement":
             bare = replace(layout, placement={})
-            if value and dict(
-                placed(bare, job.cluster.sizes).placement
-            ) != dict(value):
+            if value and launched(job, bare).placement != value:
                 words += [
                     "--placement",
                     ",".join(

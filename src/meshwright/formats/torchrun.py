@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ..describe.job import Job
 from ..describe.network import Network
 from ..errors import BadInput
-from ..layout.placement import placed
+from ..layout.placement import launched
 from ..layout.rules import may_be
 
 ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -73,7 +73,7 @@ def nodes(job: Job, per_node: int | None = None) -> tuple[int, int]:
 
 def near_ranks(job: Job) -> int:
     """Ranks that the job's layout has in one unit of the nearest dimension."""
-    shares = placed(job.layout, job.cluster.sizes).placement.values()
+    shares = launched(job, job.layout).placement.values()
     return math.prod(int(share[0]) for share in shares)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from ..describe.chip import Chip
 from ..describe.choices import first_few, refusal
 from ..describe.job import Job
-from ..describe.layout import GRIDS, Layout
+from ..describe.layout import AXES, GRIDS, Layout
 from ..describe.model import Model
 from ..describe.offload import offload
 from ..describe.stages import RULES
@@ -25,7 +25,7 @@ from ..exchange import EXCHANGES
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import alternatives, beside, cuts, practice, schemes, trainable
-from .placement import launcher_orders, lies, rooms
+from .placement import launched, launcher_orders, lays_out, lies, rooms
 from .rule import (
     LayoutRule,
     cuts_tokens,
@@ -667,27 +667,37 @@ def _placement(job: Job, layout: Layout) -> list[str]:
                 f" {getattr(layout, axis)}"
             ]
     for i, (ranks, room) in enumerate(rooms(layout.placement, sizes)):
-        if ranks > room:
+        if ranks > room and not _numbered(job, layout):
             return [
                 f"placement puts {ranks} ranks in network dimension {i + 1}"
                 f" ({job.cluster.network.dims[i].name}), which joins {sizes[i]}"
             ]
-    return _numbered(job, layout)
+    return _laid_out(job, layout)
 
 
-def _numbered(job: Job, layout: Layout) -> list[str]:
-    """A framework that is named has a launcher, which numbers ranks in one of some orders."""
-    orders = launcher_orders(job.framework)
-    if not layout.placement or not orders:
+def _numbered(job: Job, layout: Layout) -> bool:
+    """A launcher numbers ranks so: where they fill no whole units, blocks stand for those of full
+    ones and a smaller one.
+    """
+    orders = (AXES, *launcher_orders(job.profile))
+    return any(lies(layout, job.cluster.sizes, order) for order in orders)
+
+
+def _laid_out(job: Job, layout: Layout) -> list[str]:
+    """A framework that is named has a launcher, which numbers ranks in one of some orders, or fills
+    slices.
+    """
+    if not job.framework:
         return []
-    if any(lies(layout, job.cluster.sizes, order) for order in orders):
+    if lays_out(job.framework, launched(job, layout), job.cluster):
         return []
-    known = " or ".join("-".join(order) for order in orders)
-    who = job.framework.name if job.framework else ""
-    return [
-        f"placement is not one that {who} uses: it numbers ranks in the order {known}, nearest"
-        " first"
-    ]
+    known = " or ".join("-".join(o) for o in launcher_orders(job.framework))
+    how = (
+        f"numbers ranks in the order {known}, nearest first"
+        if known
+        else f"fills slices of {job.cluster.sizes[0]} with whole shares of the axes"
+    )
+    return [f"placement is not one that {job.framework.name} uses: it {how}"]
 
 
 def demand_legal(job: Job, layout: Layout) -> None:

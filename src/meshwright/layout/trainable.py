@@ -19,7 +19,7 @@ from ..describe.model import Model
 from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from .placement import placed
+from .placement import launched
 from .rule import LayoutRule, divides, may_be, token_parts
 from .stages import microbatches
 
@@ -327,7 +327,7 @@ EXPERT_SHARES = LayoutRule(
 
 def _expert_shares(job: Job, l: Layout) -> Any:
     """ep takes whole ranks of every network dimension."""
-    at = l if l.placement else placed(l, job.cluster.sizes)
+    at = l if l.placement else launched(job, l)
     return whole_numbers((*at.group("ep"), *at.group("edp")))
 
 

@@ -17,13 +17,14 @@ from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.fields import fields_of
 from ..describe.framework import OF_CODE, framework
 from ..describe.kernels import Kernels, kernels
-from ..describe.layout import Layout
+from ..describe.layout import AXES, Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..describe.software import ATTENTION, Software
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
+from ..layout.placement import exceeds_last
 from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
 from ..num import product
@@ -48,7 +49,7 @@ ALONE = ("1f1b", "interleaved", "gpipe")
 the one that keeps the activations of all microbatches."""
 
 
-UNEVEN = "; full units and a smaller one are no slower"
+NO_SLOWER = "a smaller one are no slower"
 """Of chips that are no more than their units have: NCCL gives all ranks the channels and bandwidth
 of the one with the least."""
 
@@ -93,11 +94,18 @@ def part_of_units(r: StepResult) -> Iterator[str]:
     each = int(product([shares[0] for shares in layout.placement.values()]))
     if near.kind == "switch" and chips > ports and chips % ports:
         units = chips // each
-        # blocks that do not divide a unit do not lie so where units are full
-        uneven = units > product(on.sizes[1:]) and ports % each == 0
+        # whole blocks that do not divide a unit do not lie so where units are full
+        uneven = units > product(on.sizes[1:]) and (
+            ports % each == 0 or exceeds_last(layout.placement, on.sizes)
+        )
+        # one group of all chips sends from as many everywhere as run in the smaller unit
+        alone = chips in (getattr(layout, axis) for axis in AXES)
+        own = all(dim.shared_by == 1 for dim in on.network.dims)
+        fewest = chips % ports if alone and own else each
+        last = f"one of {fewest} are faster" if fewest > each else NO_SLOWER
         yield (
             f"{chips:,} chips are taken as {each} of the {ports} in each of {units:,} units"
-            f" ({near.name}){UNEVEN if uneven else ''}"
+            f" ({near.name}){f'; full units and {last}' if uneven else ''}"
         )
 
 

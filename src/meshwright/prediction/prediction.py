@@ -15,7 +15,7 @@ from ..describe.job import Job, demand_job
 from ..describe.layers import mix
 from ..describe.layout import Layout
 from ..layout import rules
-from ..layout.placement import placed
+from ..layout.placement import launched
 from ..program.cpu import cpu_seconds, why_no_cpu_time
 from ..step import clock_of, oom
 from ..step.microbatch import time_model
@@ -349,7 +349,7 @@ def predict(
     if not job.framework and job.framework_of(layout) != job.usual_framework:
         job = replace(job, layout=layout)  # the default is one that runs it
     rules.demand_legal(job, layout)
-    full = placed(layout, job.cluster.sizes)
+    full = launched(job, layout)
     job = job.laid_out(full)
     # the tale of every prediction, in its order: count, time, then what the results say together
     counts = count_microbatch(job, full)

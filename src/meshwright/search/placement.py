@@ -20,8 +20,10 @@ from ..layout.placement import (
     exceeds_last,
     launcher_orders,
     launcher_shares,
-    lies,
+    lays_out,
+    mesh_dims,
     rank_shares,
+    same_shares,
 )
 from ..num import divisors, largest_divisor, product
 from .space import PLACED_AXES, Space
@@ -29,37 +31,82 @@ from .table import Column, Table, distinct, keep, length, pick, stack_rows
 
 
 def placements(job: Job, table: Table, space: Space) -> tuple[Table, Shares]:
-    """Every row with each of its placements; with that of its launcher where it has none, as on
-    chips that fill no whole units. Without `Space.placements` that of the launcher alone, where it
-    fits.
+    """Every row with each of its placements: those that the launcher of its framework can number;
+    under any launcher all, and where a row has none, as on chips that fill no whole units, that of
+    a launcher. Without `Space.placements` that of the launcher alone, where it fits.
     """
-    sizes = job.cluster.sizes
+    on, sizes = job.cluster, job.cluster.sizes
+    mesh = mesh_dims(job.profile, on)
     if not space.placements:
-        shares = rank_shares(table, sizes)
+        shares = (
+            launcher_shares(table, sizes, mesh=mesh)
+            if mesh
+            else rank_shares(table, sizes)
+        )
         fine = np.flatnonzero(~exceeds_last(shares, sizes))
         return pick(table, fine), pick(shares, fine)
+    if orders := launcher_orders(job.framework):
+        return _numbered(table, sizes, orders)
     number = np.arange(float(length(table)))
     every = shares_of_axes(job, table | {" row": number}, space)
     every = _with_dp(job, every, space)
     shares = _shares(every, len(sizes))
-    fine = ~exceeds_last(shares, sizes)
-    orders = launcher_orders(job.framework)
-    if orders:
-        degrees: dict[str, Any] = {a: every[a] for a in AXES}
-        rows = Layout(**degrees, placement=shares)
-        fine &= np.any([lies(rows, sizes, order) for order in orders], axis=0)
-    index = np.flatnonzero(fine)
+    index = np.flatnonzero(
+        ~exceeds_last(shares, sizes) & _laid_out(job, every, shares)
+    )
     placed, shares = pick(every, index), pick(shares, index)
     bare = {k: placed[k] for k in table}
-    # what fills no units lies as its launcher numbers it
     rest = keep(table, ~np.isin(number, placed[" row"]))
     if not length(rest):
         return bare, shares
-    uneven = launcher_shares(rest, sizes, *orders[:1])
-    return stack_rows(bare, rest), {
+    uneven = _columns(launcher_shares(rest, sizes, mesh=mesh), length(rest))
+    fine = np.flatnonzero(_laid_out(job, rest, uneven))
+    return _stacked([bare, pick(rest, fine)], [shares, pick(uneven, fine)])
+
+
+def _numbered(
+    table: Table, sizes: tuple[int, ...], orders: tuple[tuple[str, ...], ...]
+) -> tuple[Table, Shares]:
+    """Every row as a launcher numbers it in each order, once where they lay it out alike."""
+    tables, shares = list[Table](), list[Shares]()
+    every = [
+        _columns(launcher_shares(table, sizes, order), length(table))
+        for order in orders
+    ]
+    for i, mine in enumerate(every):
+        new = np.ones(length(table), dtype=bool)
+        for other in every[:i]:
+            new &= ~same_shares(mine, other)
+        index = np.flatnonzero(new)
+        tables.append(pick(table, index))
+        shares.append(pick(mine, index))
+    return _stacked(tables, shares)
+
+
+def _laid_out(job: Job, table: Table, shares: Shares) -> Any:
+    """Where the launcher that a job names lays rows out so."""
+    degrees: dict[str, Any] = {a: table[a] for a in AXES}
+    rows = Layout(**degrees, placement=shares)
+    fine = lays_out(job.framework, rows, job.cluster)
+    return np.broadcast_to(fine, length(table))
+
+
+def _columns(shares: Shares, rows: int) -> Shares:
+    """Each share as a column."""
+    return {
+        a: tuple(np.broadcast_to(share, rows) for share in mine)
+        for a, mine in shares.items()
+    }
+
+
+def _stacked(
+    tables: list[Table], shares: list[Shares]
+) -> tuple[Table, Shares]:
+    """Rows of several tables, with their shares, one table after the other."""
+    return stack_rows(*tables), {
         a: tuple(
-            np.concatenate([one, np.broadcast_to(two, length(rest))])
-            for one, two in zip(shares[a], uneven[a], strict=True)
+            np.concatenate(some)
+            for some in zip(*(each[a] for each in shares), strict=True)
         )
         for a in AXES
     }

@@ -17,7 +17,7 @@ from ...describe.model import Model
 from ...describe.read import brief
 from ...errors import BadInput
 from ...layout import beside
-from ...layout.placement import placed
+from ...layout.placement import launched
 from .keys import FUNCTIONS, Keys
 from .table import Format, get
 
@@ -371,7 +371,7 @@ def inside(job: Job, axis: str) -> int:
     dims = job.cluster.network.dims
     fast = [d.kind in TORUS for d in dims]
     fast = fast if any(fast) else [i == 0 for i in range(len(dims))]
-    places = placed(job.layout, job.cluster.sizes).placement[axis]
+    places = launched(job, job.layout).placement[axis]
     return prod(
         int(n) for n, is_fast in zip(places, fast, strict=True) if is_fast
     )

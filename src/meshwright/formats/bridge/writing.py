@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Container, Iterator
 from typing import Any
 
+from ...describe.framework import framework
 from ...describe.job import ONE_DEVICE, Job
 from ...describe.layout import AXES, Layout
 from ...describe.model import Model
 from ...describe.software import Software
 from ...errors import BadInput
-from ...layout.placement import lies
+from ...layout.placement import launched, lays_out, lies
 from ...layout.sequence import length
 from . import cells
 from .read_back import demand_same
@@ -218,14 +219,23 @@ def _framework(format: Format, job: Job) -> list[str]:
 
 
 def _placed(format: Format, job: Job) -> list[str]:
-    """Ranks lie in the order tp, cp, dp, pp, nearest first, in all of these; in some pp may lie
-    nearer than dp.
+    """Ranks lie as the launcher of one of the format's frameworks lays them out; where none says
+    how, in the order tp, cp, dp, pp, nearest first. In some formats pp may lie nearer than dp.
     """
+    layout, on = job.layout, job.cluster
+    mesh = [by for by in map(framework, format.frameworks) if by.mesh]
+    if any(lays_out(by, launched(job, layout), on) for by in mesh):
+        return []
     orders = [AXES, *([STAGES_NEARER] if PLACEMENT in format.cells else [])]
-    if any(lies(job.layout, job.cluster.sizes, order) for order in orders):
+    if not mesh and any(lies(layout, on.sizes, order) for order in orders):
         return []
     other = ", or dp behind pp" if len(orders) > 1 else ""
+    how = (
+        f"fills each slice of {on.sizes[0]}"
+        if mesh
+        else f"lays ranks out with tp nearest, then cp, dp and pp{other}"
+    )
     return [
-        f"{format.title} lays ranks out with tp nearest, then cp, dp and pp{other}, and this"
-        " placement is another one: leave placement out of the layout, and predict it so"
+        f"{format.title} {how}, and this placement is another one: leave placement out of the"
+        " layout, and predict it so"
     ]
