@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from meshwright import Job, Layout, model, parameters
+from meshwright.errors import BadInput
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, shell
+from meshwright.formats.flags import adapters_alone
 
 START = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 \\
@@ -134,3 +136,70 @@ def test_ends_that_megatron_cannot_deal_are_said(said: str) -> None:
     assert any(
         "Megatron cannot deal 32 layers" in why for why in file.left.values()
     )
+
+
+MINDSPEED = (
+    "--num-experts 64 --moe-router-topk 6 --moe-grouped-gemm --moe-layer-freq -1"
+    " --n-shared-experts 2 "
+)
+"""Experts in the words of MindSpeed-LLM (c77308a, features_manager/moe/shared_expert.py)."""
+
+
+@pytest.mark.parametrize(
+    ("words", "width", "dense"),
+    [
+        ("--moe-ffn-hidden-size 1408 --first-k-dense-replace 3", 1408, 3),
+        ("--moe-intermediate-size 1408 --first-k-dense-replace -1", 1408, 0),
+        ("--ffn-hidden-size 1024 --first-k-dense-replace 0", 1024, 0),
+    ],
+)
+def test_experts_of_mindspeed(words: str, width: int, dense: int) -> None:
+    """Shared experts and leading dense layers were listed as unknown, and not in the model."""
+    experts = tables(MINDSPEED + words)["model"]["moe"]
+    got = [experts[n] for n in ("expert_ffn", "shared_ffn", "dense_layers")]
+    assert got == [width, 2 * width, dense]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "exchange"),
+    [("ulysses_cp_algo", "all-to-all"), ("megatron_cp_algo", "ring")],
+)
+def test_context_parallelism_of_mindspeed(
+    algorithm: str, exchange: str
+) -> None:
+    said = f"--context-parallel-size 4 --context-parallel-algo {algorithm}"
+    file = bridge.read_file("a.sh", START + said)
+    assert file.tables["layout"]["cp_exchange"] == exchange
+    assert "context_parallel_algo" not in file.left
+
+
+def test_context_parallelism_in_two_ways_is_said() -> None:
+    said = "--context-parallel-size 4 --context-parallel-algo hybrid_cp_algo"
+    file = bridge.read_file("a.sh", START + said)
+    assert "in two ways" in file.left["context_parallel_algo"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--enable-dsa-indexer",
+        "--full-attention-interval 4",
+        "--num-zero-experts 256",
+        "--enable-mhc",
+        "--stage dpo",
+        "--rollout-batch-size 128 --advantage-estimator grpo",
+    ],
+)
+def test_another_model_or_loop_of_a_fork_is_refused(words: str) -> None:
+    """They were read as Megatron's decoder, with a key that is not known."""
+    with pytest.raises(BadInput):
+        tables(words)
+
+
+def test_what_a_fork_trains_and_how_is_read() -> None:
+    assert tables("--stage sft")["layout"]["microbatch"] == "1"
+    file = bridge.read_file("a.sh", START + "--lora-r 8 --swap-attention")
+    assert adapters_alone(file.left) == "lora_r"
+    assert "host memory" in file.left["swap_attention"]
+    with pytest.raises(BadInput, match="measures a model"):
+        bridge.read_file("a.sh", START.replace("pretrain_gpt", "evaluation"))

@@ -96,13 +96,15 @@ def moe(k: Keys) -> dict[str, Any] | None:
             "without --moe-grouped-gemm experts run one after the other: the prediction, which has"
             " them grouped, is too fast"
         )
-    width = k.whole("moe_ffn_hidden_size") or k.so_far("model.ffn")
+    width = k.whole("moe_ffn_hidden_size") or k.whole("moe_intermediate_size")
+    width = width or k.so_far("model.ffn")
     groups, top_groups = router_groups(k)
     return {
         "experts": experts,
         "top_k": k.whole("moe_router_topk", 2),
         "expert_ffn": width,
-        "shared_ffn": k.whole("moe_shared_expert_intermediate_size", 0),
+        "shared_ffn": k.whole("moe_shared_expert_intermediate_size")
+        or (k.whole("n_shared_experts") or 0) * width,  # MindSpeed-LLM
         "dense_layers": dense_layers(k),
         "router_bias": k.flag("moe_router_enable_expert_bias"),
         "shared_gate": k.flag("moe_shared_expert_gate"),
@@ -129,10 +131,14 @@ def router_groups(k: Keys) -> tuple[int, int]:
 
 
 def dense_layers(k: Keys) -> int:
-    """Leading layers without experts: 3 of "[0]*3+[1]*58"."""
+    """Leading layers without experts: 3 of "[0]*3+[1]*58", or as MindSpeed-LLM states them, with
+    which -1 is as 1 (core/transformer/transformer_block.py).
+    """
     given = k.get("moe_layer_freq")
-    if given is None or str(given) == "1":
-        return 0
+    first = k.whole("first_k_dense_replace")
+    every = ("1",) if first is None else ("1", "-1")
+    if given is None or str(given) in every:
+        return max(first or 0, 0)
     pattern = pattern_of(given)
     if not pattern or sorted(pattern) != pattern:
         raise BadInput(
