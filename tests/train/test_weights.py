@@ -5,7 +5,10 @@ written is what was read.
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -199,6 +202,11 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = "1 GB/s", late
     )
     assert "as llama in" in capsys.readouterr().out
     assert tensors(tmp_path / "out") == tensors(MADE / "llama")
+    full = ["export", f"{tmp_path}/run", "--to", "safetensors"]
+    with files_of_at_most(10_000):
+        assert cli.run([*full, "-o", f"{tmp_path}/full"]) == 2
+    assert "full cannot be written" in capsys.readouterr().err
+    assert not [*(tmp_path / "full").iterdir()], "no half of them stays"
     decoder, row = (
         Decoder(m := load_hf(MADE / "llama"), range(2), SEQ),
         run.metrics(tmp_path / "run" / "metrics.jsonl")[0],
@@ -216,6 +224,17 @@ network = {{ name = "none", dims = [{{ name = "host", bandwidth = "1 GB/s", late
         (["export", "nowhere", "--to", "safetensors"], "needs the folder"),
     ):
         assert cli.run(words) == 2 and says in capsys.readouterr().err
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Writing more bytes into a file fails, as on a full disk."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
 
 
 def in_bf16(folder: Path) -> dict[str, list[float]]:

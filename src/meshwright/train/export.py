@@ -21,6 +21,7 @@ from . import checkpoint
 from .storage import Reader, read_index, verify
 from .weights import INDEX, ONE, Parts, file_shape, package, tensors
 
+CONFIG = "config.json"
 SHARD_BYTES = 5 * 10**9
 """Largest file, as `save_pretrained` of transformers wrote them for years."""
 NUMBERS = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -51,7 +52,7 @@ def export_checkpoint(
     config = write_hf(model) | {
         "dtype": str(dtype).removeprefix("torch."),
     }
-    if any((to / name).exists() for name in (ONE, INDEX, "config.json")):
+    if any((to / name).exists() for name in (ONE, INDEX, CONFIG)):
         raise BadInput(f"{to} holds weights already: take another folder")
     reader = Reader(path)
     if any(name.startswith(checkpoint.FAVOUR) for name in reader.shapes):
@@ -63,38 +64,50 @@ def export_checkpoint(
     to.mkdir(parents=True, exist_ok=True)
     every = tensors(model, str(config["model_type"]))
     shards = list(split(every, largest // dtype.itemsize))
-    where: dict[str, str] = {}
-    for number, shard in enumerate(shards, 1):
-        name = (
-            ONE
-            if len(shards) == 1
-            else f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        )
-        made = {n: x.to(dtype) for n, x in _gather(reader, shard).items()}
-        files.torch.save_file(made, to / name, metadata={"format": "pt"})
-        where |= dict.fromkeys(shard, name)
+    names = shard_names(len(shards))
     total = dtype.itemsize * sum(map(elements, every.values()))
-    if len(shards) > 1:
-        text = json.dumps(
-            {
-                "metadata": {"total_size": total},
-                "weight_map": dict(sorted(where.items())),
-            },
-            indent=2,
-        )
-        (to / INDEX).write_text(text + "\n", "utf-8")
-    (to / "config.json").write_text(
-        json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8"
-    )
+    try:
+        for name, shard in zip(names, shards, strict=True):
+            made = {n: x.to(dtype) for n, x in _gather(reader, shard).items()}
+            files.torch.save_file(made, to / name, metadata={"format": "pt"})
+        if len(shards) > 1:
+            where = {
+                tensor: name
+                for name, shard in zip(names, shards, strict=True)
+                for tensor in shard
+            }
+            sizes = {"total_size": total}
+            put_json(to / INDEX, {"metadata": sizes, "weight_map": where})
+        put_json(to / CONFIG, config)
+    except (OSError, files.SafetensorError) as error:
+        for name in (*names, INDEX, CONFIG):  # half of them are no weights
+            (to / name).unlink(missing_ok=True)
+        raise OSError(str(error)) from None
     return {
         "checkpoint": str(path),
         "step": index["step"],
         "family": config["model_type"],
-        "tensors": len(where),
+        "tensors": len(every),
         "files": len(shards),
         "weights_bytes": total,
         "output": str(to),
     }
+
+
+def shard_names(count: int) -> list[str]:
+    """What transformers calls so many files."""
+    if count == 1:
+        return [ONE]
+    return [
+        f"model-{n:05d}-of-{count:05d}.safetensors"
+        for n in range(1, count + 1)
+    ]
+
+
+def put_json(path: Path, table: dict[str, Any]) -> None:
+    """Write a table, indented as transformers does."""
+    text = json.dumps(table, indent=2, sort_keys=True)
+    path.write_text(text + "\n", "utf-8")
 
 
 def demand_finite(reader: Reader) -> None:
