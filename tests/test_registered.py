@@ -46,6 +46,10 @@ JOBS = [
     (Job("llama3-8b", "64xb200", 128, precision="fp8"), DENSE),
     (Job("mixtral-8x7b", "64xh100-sxm", 512), Layout(tp=2, ep=8, dp=32)),
     (Job("deepseek-v3", "256xgb200", 512), EXPERTS),
+    (
+        Job("deepseek-v2-lite", "64xh100-sxm", 128),
+        Layout(tp=2, ep=8, dp=32, zero=1),
+    ),
     (Job("llama3-8b", "64xh100-sxm", 128), Layout(dp=64, zero=3)),
     (
         Job(

@@ -7,10 +7,12 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from rich.console import Console, RenderableType
 
 from meshwright import Job, Layout, Prediction, predict
 from meshwright.catalog import cluster
+from meshwright.report import run_card
 from meshwright.report.lines import IndentedLine
 from meshwright.report.plan import (
     difference_words,
@@ -292,6 +294,14 @@ def test_a_faster_tie_says_what_speaks_for_the_best() -> None:
     assert tie_words(offer, less).startswith(
         "a tie within 6 % with the risks of both; "
     )
+
+
+def test_a_set_that_no_run_was_compared_with_has_ties_of_equal_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_card, "resolution", lambda job: 0.0)
+    offer: Any = SimpleNamespace(best=FAST)
+    assert tie_words(offer, FAST) == "a tie"
 
 
 def test_several_assumption_sets() -> None:

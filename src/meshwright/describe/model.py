@@ -342,7 +342,9 @@ class Model(Checked):
 
     @property
     def embedded(self) -> int:
-        """Width of the embedding's rows."""
+        """Width of a row of the embedding: that of the hidden state, unless the model projects it
+        (`embedding_width`).
+        """
         return self.embedding_width or self.hidden
 
     @property

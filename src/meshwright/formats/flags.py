@@ -508,8 +508,8 @@ CUT_EXPERTS = ("megatron-core", "megatron-bridge")
 
 
 def placement(text: str) -> dict[str, list[str]] | str:
-    """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"; an order stays
-    one.
+    """{axis: ranks in each network dimension} of "tp=8x1,cp=1x1,dp=1x32,pp=1x4"; an order of
+    axes, which has no "=", stays text.
     """
     if "=" not in text:
         return text.strip()

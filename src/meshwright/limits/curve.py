@@ -136,7 +136,7 @@ def points_at(scenario: Scenario, hidden: Column) -> dict[int, Point]:
     index = sorted(i for i in points if not len(alive) or i < alive[0])
     if scenario.whole:
         return {i: points[i] for i in index}
-    smooth = exactly(scenario, s.at(index), [points[i] for i in index])
+    smooth = smooth_points(scenario, s.at(index), [points[i] for i in index])
     return dict(zip(index, smooth, strict=True))
 
 
@@ -162,14 +162,14 @@ def in_time(
     }
 
 
-def exactly(
+def smooth_points(
     scenario: Scenario, s: LawShape, points: list[Point]
 ) -> list[Point]:
-    """Points of a smooth curve: not a power of two, but the number of chips that takes exactly the
-    time there is.
+    """Points of a smooth curve: instead of the power of two that is first in time, the number of
+    chips, fewer than that, which takes exactly the time there is (`Scenario.duration_s`).
 
-    Halving the step finds the last of 2^(1/8) steps below the doubling that is still in time;
-    between it and the next, log time goes with log chips.
+    Bisection over steps of 2^(1/8) below the power of two finds the fewest chips still in time;
+    between them and the next fewer, log time is taken as linear in log chips.
     """
     doubled = np.array([p.chips for p in points])
     enough = np.zeros(len(points))

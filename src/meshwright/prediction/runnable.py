@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..describe.chip import Chip
 from ..describe.fields import ASK
-from ..describe.framework import USUAL, framework
+from ..describe.framework import USUAL, Framework, framework, frameworks
 from ..describe.job import Job
 from ..describe.software import Offer, runs_kernel
 
@@ -33,14 +34,24 @@ def not_there(job: Job) -> Iterator[str]:
 
 
 def _framework(job: Job) -> Iterator[str]:
-    """A framework of other vendors' chips; of a vendor that nobody names nothing is known."""
+    """A framework of other vendors' chips; of a vendor that no framework names nothing is known."""
     by, chip = job.profile, job.cluster.chip
-    if by and chip.vendor and by.vendors and chip.vendor not in by.vendors:
-        usual = chip.framework or USUAL
+    if by is None or _runs(by, chip):
+        return
+    if not any(chip.vendor in f.vendors for f in frameworks().values()):
         yield (
-            f"{by.name} {NO_RUN} {chip.name}: it is timed as if it did; {usual}"
-            " runs there"
+            f"no framework names chips of {chip.vendor} among those that it runs on:"
+            f" {chip.name} is timed as if {by.name} did"
         )
+        return
+    other = frameworks()[chip.framework or USUAL]
+    there = f"; {other.name} runs there" if _runs(other, chip) else ""
+    yield f"{by.name} {NO_RUN} {chip.name}: it is timed as if it did{there}"
+
+
+def _runs(by: Framework, chip: Chip) -> bool:
+    """The framework runs on the vendor's chips, or one of the two does not say whose they are."""
+    return not by.vendors or chip.vendor in ("", *by.vendors)
 
 
 def _kernel(job: Job) -> Iterator[str]:

@@ -95,7 +95,9 @@ def gains(advice: Advice) -> Iterator[Item]:
     if not advice.gains:
         tie = percent(advice.tie, 0)
         most = (
-            f"gains more than {tie}, a tie" if advice.fits else "makes it fit"
+            f"gains more than {tie}; less is a tie"
+            if advice.fits
+            else "makes it fit"
         )
         yield CardRow("best", f"no single change {most}", "bold")
         return

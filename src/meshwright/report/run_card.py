@@ -365,7 +365,7 @@ def tie_words(plan: Plan, p: Prediction) -> str:
     best = plan.best
     assert best is not None
     near = resolution(best.job)
-    tie = f"a tie within {percent(near, 0)}"
+    tie = f"a tie within {percent(near, 0)}" if near else "a tie"
     if abs(p.step_time_s / best.step_time_s - 1.0) > near:
         tie += " with the risks of both"
     has = why_simpler(best.job, best.layout, p.layout)

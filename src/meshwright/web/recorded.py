@@ -141,7 +141,9 @@ def answerable(keep: Any, name: str, body: Mapping[str, Any]) -> None:
 
 
 def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """A result that a command wrote, in the view that shows it."""
+    """(the page's question, its answers) of a result that a command wrote with `--json`; BadInput
+    if no view shows it, or a field is missing.
+    """
     verb = data.get("verb")
     if verb not in SHOWN:
         raise BadInput(

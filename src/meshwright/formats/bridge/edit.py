@@ -101,7 +101,7 @@ class Spelling(NamedTuple):
                 return done
             raise refused(where, changes)
         inline = any("'" in words for words in added)
-        places = [*_programs(live), *anchors, *_values(live)]
+        places = [*_programs(live), *anchors, *_value_ends(live)]
         for place in places[:MOST_PLACES]:
             if inline and quoted[place - 1]:
                 continue
@@ -135,8 +135,8 @@ def _programs(live: str) -> list[int]:
     return [m.end() for m in found]
 
 
-def _values(live: str) -> list[int]:
-    """Behind each argument that has a value."""
+def _value_ends(live: str) -> list[int]:
+    """Places behind the value of each argument that has one, the last first."""
     pattern = rf"(?<![\w$-])--[A-Za-z][\w-]*(?:=|[ \t]+)(?!-){VALUE}"
     return [m.end() for m in re.finditer(pattern, live)][::-1]
 
