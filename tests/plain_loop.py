@@ -206,7 +206,7 @@ def every_choice(
     job: Job, row: Layout, choice: Choices, relaxed: bool
 ) -> Iterator[tuple[tuple[int, ...], Layout]]:
     """The same degrees under every choice. What changes nothing counts once: sequence parallelism
-    on one rank, ZeRO without replicas, slots that deal layers evenly, and of the schedules that
+    on one rank, ZeRO without replicas, rules that deal layers evenly, and of the schedules that
     one stage can run the one that holds the fewest microbatches.
     """
     for (i, sp), (r, recompute), (z, sharding) in itertools.product(
@@ -295,15 +295,16 @@ def groups_of_a_node(job: Job, layout: Layout) -> int:
 
 
 def like_even(job: Job, layout: Layout) -> bool:
-    """Slots give every stage the layers that it has anyway; of more stages than layers none is
+    """A rule gives every stage the layers that it has anyway; of more stages than layers none is
     even.
     """
-    if layout.stages != "slots":
+    if layout.stages == "even":
         return False
     stages = int(layout.pp * layout.interleave) // layout.copies
     layers = job.model.layers
     return stages <= layers and bool(
-        stage_layers(layers, stages) == stage_layers(layers, stages, "slots")
+        stage_layers(layers, stages)
+        == stage_layers(layers, stages, layout.stages)
     )
 
 

@@ -83,7 +83,14 @@ def random_job(rng: random.Random) -> tuple[Job, Space, bool]:
         ),
         sequence_parallel=rng.choice([(True, False), (True,), (False,)]),
         stages=rng.choice(
-            [None, ("even", "slots"), ("even", "slots"), ("even",), ("slots",)]
+            [
+                None,
+                ("even", "slots"),
+                ("even", "rest"),
+                ("rest",),
+                ("even",),
+                ("slots",),
+            ]
         ),
         cp_exchange=rng.choice([None, None, ("ring",), ("all-to-all",)]),
     )

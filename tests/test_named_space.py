@@ -34,7 +34,7 @@ VALUES: dict[str, list[Any]] = {
     "recompute": ["none", "selective", "full"],
     "sequence_parallel": [True, False],
     "scheme": ["megatron", "context", "summa"],
-    "stages": ["even", "slots"],
+    "stages": ["even", "slots", "rest"],
 }
 """Values that may be named."""
 SETS = ["realistic"] * 4 + ["lbl-2024", "epoch-2024", "megatron-2021"]

@@ -111,6 +111,21 @@ def test_slots_are_tried_where_they_deal_layers_otherwise() -> None:
         assert tried == {"even", *(["slots"] if other else [])}
 
 
+def test_a_rest_is_tried_where_the_last_stage_lacks_several_layers() -> None:
+    """One missing layer is missing at the end in even stages too; and the last stage keeps one."""
+    space = ALONE.but(zero=(0,), stages=("even", "rest"))
+    for layers, pp, other in (
+        (6, 3, False),
+        (8, 3, False),
+        (7, 3, True),
+        (13, 4, True),
+        (9, 4, False),
+    ):
+        at = job(replace(DENSE, layers=layers), pp)
+        tried = values(at, space.but(pp=(pp,)), "stages")
+        assert tried == {"even", *(["rest"] if other else [])}
+
+
 def test_options_that_change_nothing_are_left_out() -> None:
     """Experts need sequence parallelism; with flash attention selective recomputation is none."""
     how = assumptions("lbl-2024")

@@ -72,6 +72,14 @@ def chunks(l: Layout) -> int:
     return 2 if l.schedule in ("zbv", "dualpipev") else 1
 
 
+def stages(l: Layout) -> int:
+    return int(l.pp) * chunks(l)
+
+
+def fullest(layers: int, l: Layout) -> int:
+    return -(-layers // stages(l))
+
+
 def m(j: Job, l: Layout) -> int:
     return -(-j.batch // (l.dp * l.microbatch))
 
@@ -104,7 +112,9 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
         or l.stages[0].isdigit()
     ),
     "layers of the stages": lambda j, l: (
-        not l.stages[0].isdigit()
+        l.stages in ("even", "slots")
+        # the other stages, all as full as the fullest, leave the last one some
+        or (l.stages == "rest" and fullest(12, l) * (stages(l) - 1) < 12)
         or (l.stages == "2,4,5,1" and l.pp * chunks(l) == 4)
     ),
     "experts over ep": lambda j, l: even(l.ep, 12 if j.model.moe else 1),
@@ -189,7 +199,9 @@ def draw(rng: random.Random) -> Layout:
         etp=rng.choice([1, 1, 1, 2, 7]),
         microbatch=rng.choice([1, 1, 2, 3]),
         interleave=rng.choice([1, 1, 2, 3, 8, 9]),
-        stages=rng.choice(["even", "even", "slots", "2,4,5,1", "5,3,5"]),
+        stages=rng.choice(
+            ["even", "even", "slots", "rest", "2,4,5,1", "5,3,5"]
+        ),
         microbatch_group=rng.choice([0, 0, 3]),
         schedule=rng.choice(
             [
@@ -602,13 +614,18 @@ def test_columns_lie_as_each_of_their_layouts() -> None:
         (13, 4, "slots", [3, 4, 4, 2]),
         (12, 4, "slots", [2, 4, 4, 2]),
         (8, 2, "slots", [4, 4]),
+        (61, 16, "rest", [*[4] * 15, 1]),
+        (61, 8, "rest", [*[8] * 7, 5]),
+        (8, 4, "rest", [2, 2, 2, 2]),
         (8, 3, "1,5,2", [1, 5, 2]),
     ],
 )
 def test_layers_of_each_stage(
     layers: int, stages: int, how: str, expected: list[int]
 ) -> None:
-    """The last stage is the first to have one fewer, then the first, then from the back."""
+    """The last stage is the first to have one fewer, then the first, then from the back; or it
+    alone, as Megatron-Bridge deals DeepSeek-V3 (recipes/deepseek/deepseek_v3.py).
+    """
     found = stage_layers(layers, stages, how)
     assert [len(mine) for mine in found] == expected
     assert [n for mine in found for n in mine] == list(range(layers))

@@ -46,7 +46,7 @@ def added(passes: list[Three]) -> Three:
 
 
 def pipelines(
-    ways: tuple[str, ...] = ("even", "slots", "given"), count: int = 60
+    ways: tuple[str, ...] = ("even", "slots", "rest", "given"), count: int = 60
 ) -> Iterator[Listed]:
     """Looped and folded, with one kind of layer, leading layers, or two kinds among the others."""
     rng = random.Random(str(ways))
@@ -57,7 +57,8 @@ def pipelines(
         stages, way = p * v, rng.choice(ways)
         layers = stages * rng.randint(1, 2) + rng.randrange(stages)
         kinds = rng.choice((0, 0, 1, 2))
-        of = [len(mine) for mine in stage_layers(layers, stages, "slots" if way == "slots" and stages > 2 else "even")]  # fmt: skip
+        rule = "even" if way == "given" else way
+        of = [len(mine) for mine in stage_layers(layers, stages, rule)]
         if way == "given":
             of = [rng.randint(1, 3) for _ in range(stages)]
         yield listed(rng, p, v, folded, way, of, kinds)
@@ -79,7 +80,7 @@ def listed(
         for k in range(kinds + 1)
     )
     deal = LayerDeal(
-        tuple(of) if way == "given" else layers, folded, way == "slots", among
+        tuple(of) if way == "given" else layers, folded, way, among
     )
     crosses = folded and rng.random() < 0.5
     cut = StagePartition(float(p), float(v), deal, crosses)
@@ -174,7 +175,7 @@ def test_a_column_of_pipelines_is_each_by_itself() -> None:
     rest = tuple(n - k for n, k in enumerate(every))
     for layers in (8, (1, 3, 2, 2)):
         for folded in (False, True):
-            deal = LayerDeal(layers, folded, True, (rest, every))
+            deal = LayerDeal(layers, folded, "slots", (rest, every))
             column = StagePartition(p, v, deal)
             alone = [
                 StagePartition(float(a), float(b), deal)

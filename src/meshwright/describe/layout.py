@@ -87,7 +87,8 @@ class Layout(Checked):
     """Virtual pipeline stages per rank (Megatron: VPP)."""
     stages: Annotated[str, Parsed(read_stages), Searched(*RULES)] = "even"
     """Layers of each stage: even, equally many; slots, where embedding and loss count as a layer
-    each; or one by one, such as 7,8*14,7 (`describe.stages`).
+    each; rest, where the last has what fills no stage; or one by one, such as 7,8*14,7
+    (`describe.stages`).
     """
     microbatch_group: Annotated[Count, Searched(0)] = 0
     """Microbatches that go through a chunk before the next chunk (interleaved schedules;

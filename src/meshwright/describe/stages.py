@@ -1,25 +1,29 @@
 """How the layers of a model are dealt to the stages of a pipeline: by a rule, or one by one.
 
-    even    slots    1,2*30,0    Et|(tt|)*30L
+    even    slots    rest    1,2*30,0    Et|(tt|)*30L
 
 `even`: as many in each stage; where they do not divide, the last stage has one fewer, then the
 first, then those before the last. `slots`: embedding and loss count as a layer each, and are dealt
-with the others. Else the layers of every stage, in the order of the model: numbers, or Megatron
-Core's words (E embedding, t a layer, m multi-token prediction, L loss; `|` between two stages).
+with the others. `rest`: all stages but the last are as full as the fullest, and it has the rest,
+beside its loss and its multi-token prediction. Else the layers of every stage, in the order of the
+model: numbers, or Megatron Core's words (E embedding, t a layer, m multi-token prediction, L loss;
+`|` between two stages).
 
 Sources: Megatron Core, `account_for_embedding_in_pipeline_split`, `account_for_loss_in_pipeline_
-split` (both together: slots) and `pipeline_model_parallel_layout`.
+split` (both together: slots), `num_layers_in_last_pipeline_stage` (rest) and
+`pipeline_model_parallel_layout`; NVIDIA Megatron-Bridge deals DeepSeek-V3 and Kimi K2 so that the
+last stage has the rest (recipes/deepseek/deepseek_v3.py, recipes/kimi/kimi_k2.py, 067f987df).
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import BadInput
 
-RULES = ("even", "slots")
+RULES = ("even", "slots", "rest")
 """Ways to deal any number of layers."""
 MOST_STAGES = 4096
 """Stages that a list may name."""
@@ -33,9 +37,7 @@ class StageChoice(NamedTuple):
     text: str
     """As a layout holds it."""
     layers: tuple[int, ...] = ()
-    """Of each stage; none: a rule deals them."""
-    slots: Any = False
-    """Embedding and loss count as a layer each; in a table: where."""
+    """Of each stage; none: the rule of this name deals them."""
 
 
 def read_stages(text: str | StageChoice) -> StageChoice:
@@ -49,7 +51,7 @@ def _read(text: str) -> StageChoice:
         raise BadInput(f"layout.stages must be a text, not {str(text)[:40]!r}")
     words = "".join(text.split())
     if words in RULES:
-        return StageChoice(words, slots=words == "slots")
+        return StageChoice(words)
     of_words = bool(re.search("[EtL|]", words))
     layers = _of_megatron(words) if of_words else _of_numbers(words)
     if len(layers) > MOST_STAGES:
@@ -65,8 +67,8 @@ def _of_numbers(words: str) -> tuple[int, ...]:
     for word in words.split(","):
         if not re.fullmatch(r"\d{1,5}(\*\d{1,4})?", word):
             raise BadInput(
-                f"layout.stages must be even, slots, or the layers of each stage such as 7,8*14,7,"
-                f" not {words[:40]!r}"
+                f"layout.stages must be {', '.join(RULES)}, or the layers of each stage such as"
+                f" 7,8*14,7, not {words[:40]!r}"
             )
         layers, _, times = word.partition("*")
         counts += [int(layers)] * int(times or 1)
@@ -89,7 +91,7 @@ def _of_megatron(words: str) -> tuple[int, ...]:
         )
     if not re.fullmatch(r"E[t|]*m*L", written):
         raise BadInput(
-            f"layout.stages {words[:40]!r}: say even, slots, or layers such as 7,8*14,7; in"
+            f"layout.stages {words[:40]!r}: say {', '.join(RULES)}, or layers such as 7,8*14,7; in"
             " Megatron's words E begins the first stage, t is a layer, | stands between stages, and"
             " L, after any m, ends the last"
         )

@@ -22,6 +22,7 @@ from ..describe.stages import RULES
 from ..describe.stages import read_stages as stages_named
 from ..errors import BadInput, unknown
 from ..exchange import EXCHANGES
+from ..num import ceil_div
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from . import alternatives, beside, cuts, practice, schemes, trainable
@@ -96,6 +97,16 @@ def _listed(job: Job, l: Layout) -> Any:
     """Where the layers dealt to stages one by one are those of the model, and the stages there."""
     given = stages_named(l.stages).layers
     return (_count(l) == len(given)) & (sum(given) == job.model.layers)
+
+
+def _dealt(m: Model, l: Layout) -> Any:
+    """Where a rule can deal the layers: slots are those of a vocabulary, and the last stage has a
+    layer of the rest.
+    """
+    count = _count(l)
+    if l.stages == "rest":
+        return ceil_div(m.layers, count) * (count - 1) < m.layers
+    return l.stages == "even" or m.vocab > 0
 
 
 POSITIVE = LayoutRule(
@@ -214,14 +225,15 @@ LAYERS = LayoutRule(
 STAGES = LayoutRule(
     "layers of the stages",
     lambda j, l: (
-        _listed(j, l)
-        if l.stages not in RULES
-        else l.stages == "even" or j.model.vocab > 0
+        _listed(j, l) if l.stages not in RULES else _dealt(j.model, l)
     ),
     lambda j, l: (
         "layout.stages slots needs a vocabulary, because the slots are its embedding and loss:"
         " take even"
-        if l.stages in RULES
+        if l.stages == "slots"
+        else f"layout.stages rest leaves nothing of {j.model.layers} layers for the last stage of"
+        f" {_stages(l)}: take even"
+        if l.stages == "rest"
         else f"layout.stages {l.stages} assigns {sum(stages_named(l.stages).layers)} layers to"
         f" {len(stages_named(l.stages).layers)} stages, but {_stages(l)} has"
         f" {int(_count(l))} and the model"

@@ -65,7 +65,7 @@ def in_chunks(
     deal = LayerDeal(
         how.layers or model.layers,
         schedule.folded,
-        slots=how.slots,
+        rule=how.text,
         kinds=among(model),
         further=float(model.mtp_layers),
     )
@@ -79,14 +79,14 @@ _known = lru_cache(maxsize=1024, typed=True)(StagePartition)
 
 
 def stage_layers(layers: int, stages: int, how: str = "even") -> list[range]:
-    """The layers of each stage: as even as can be (`stage_sizes`), or as a list has them. BadInput
-    for a list of another length."""
+    """The layers of each stage: by a rule (`stage_sizes`), or as a list has them. BadInput for a
+    list of another length."""
     given = stages_named(how).layers
     if given and len(given) != stages:
         raise BadInput(
             f"layout.stages {how} assigns layers to {len(given)} stages, but there are {stages}"
         )
-    sizes = given or stage_sizes(layers, stages, stages_named(how).slots)
+    sizes = given or stage_sizes(layers, stages, how)
     bounds = [0, *accumulate(sizes)]
     return [range(a, b) for a, b in pairwise(bounds)]
 

@@ -325,7 +325,7 @@ def stack_legend(axes: Axes) -> None:
 
 ROWS = {"interleave": "chunks"}
 """A field of a layout -> what people call it; all others by their names."""
-CELLS = {"slots": "ends as layers"}
+CELLS = {"slots": "ends as layers", "rest": "rest at the end"}
 """A value -> what it means: embedding and loss count as a layer each."""
 
 

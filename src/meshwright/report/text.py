@@ -74,7 +74,10 @@ WORDED = {
     "placement",
 }
 """Fields that `layout_words` says in words of their own; all others by their names."""
-SPOKEN = {"stages slots": "embedding and loss as layers"}
+SPOKEN = {
+    "stages slots": "embedding and loss as layers",
+    "stages rest": "the rest in the last stage",
+}
 """A field and its value -> how people say them (Megatron: account_for_embedding, _loss)."""
 NOTHING = 1e-9
 """Share of a step that is rounding."""

@@ -44,9 +44,8 @@ class LayerDeal(NamedTuple):
     layers: int | tuple[int, ...]
     """Of the model, or of each stage."""
     folded: bool = False
-    slots: bool = False
-    """With embedding and loss, which count as a layer each; over one stage or two they change
-    nothing."""
+    rule: str = "even"
+    """By which they are dealt (`describe.stages.RULES`)."""
     kinds: tuple[tuple[float, ...], ...] = ()
     """Of each kind of layer, how many are among the first n, for every n; none: there is one."""
     further: float = 0.0
@@ -75,9 +74,14 @@ class StageTable(NamedTuple):
     """The same where later ones hold more."""
 
 
-def stage_sizes(layers: int, stages: int, slots: bool) -> list[int]:
-    """Layers of each stage, as even as can be."""
-    slots = slots and stages > 2
+def stage_sizes(layers: int, stages: int, rule: str = "even") -> list[int]:
+    """Layers of each stage by a rule (`describe.stages`): as even as can be; so with embedding and
+    loss (slots, which over one stage or two change nothing); or the rest in the last one.
+    """
+    if rule == "rest":
+        most = -(-layers // stages)
+        return [min(most, max(layers - most * k, 0)) for k in range(stages)]
+    slots = rule == "slots" and stages > 2
     most, spare = divmod(layers + 2 * slots + stages - 1, stages)
     spare = stages - 1 - spare
     fewer = [stages - 1, 0, *range(stages - 2, 0, -1)][:spare]
@@ -93,7 +97,7 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     number of stages is cut or goes on with none: no layout can have it, but a table may have a row
     of it."""
     if isinstance(deal.layers, int):
-        sizes = stage_sizes(deal.layers, p * v, deal.slots)
+        sizes = stage_sizes(deal.layers, p * v, deal.rule)
     elif p * v == 1:
         sizes = [sum(deal.layers)]
     else:

@@ -18,6 +18,7 @@ from ..describe.framework import USUAL
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
+from ..describe.stages import RULES
 from ..layout import beside, practice, rules
 from ..layout.practice import MOST_CHUNKS
 from ..prediction.classes import chip_family
@@ -163,7 +164,7 @@ def layouts_of_recipes(job: Job, r: Recipe) -> list[Layout]:
     ).filling(job.cluster.chips)
     # pipelines shard no gradients: a recipe's ZeRO-2 or 3 is also tried as ZeRO-1 there
     stages_of_zero = (r.zero, min(r.zero, 1)) if r.pp > 1 else (r.zero,)
-    dealt = ("even",) if job.model.layers % r.pp == 0 else ("even", "slots")
+    dealt = ("even",) if job.model.layers % r.pp == 0 else RULES
     return [
         replace(
             one,

@@ -30,7 +30,7 @@ class ScheduleOption(NamedTuple):
     microbatch_group: int = 0
     chunks: tuple[int, ...] = ()
     beside_even: bool = False
-    """The space has even stages too, so that those of slots count where they differ."""
+    """The space has even stages too, so that those of other rules count where they differ."""
 
     @property
     def order(self) -> Schedule:
@@ -66,25 +66,28 @@ class ScheduleOption(NamedTuple):
 
     @property
     def stage_choice(self) -> StageChoice:
-        """`stages`, read: even, slots, or listed layers."""
+        """`stages`, read: a rule, or listed layers."""
         return stages_named(self.stages)
 
     def allows(self, job: Job, p: Column, v: Column) -> NDArray[np.bool_]:
         """Mask of the rows in which this is tried, on p ranks with v chunks each.
 
-        A list of layers needs as many stages as it has entries. "slots" beside "even" is tried
-        where the two deal L layers to S stages differently. They deal them alike in two stages, and
-        where S divides L + 2: then both give the first and the last stage one layer less. More
-        stages than layers are those of slots alone.
+        A list of layers needs as many stages as it has entries. Another rule beside "even" is tried
+        where the two deal L layers to S stages differently. "slots" deals them alike in two stages,
+        and where S divides L + 2: then both give the first and the last stage one layer less. More
+        stages than layers are those of slots alone. "rest" deals them alike where at most one layer
+        is missing, which both leave out of the last stage.
         """
         stages = np.asarray(self.order.stage_count(p, v))
         fine = np.isin(v, self.chunks)
         if self.stage_choice.layers:
             fine &= stages == len(self.stage_choice.layers)
-        if self.stage_choice.slots and self.beside_even:
-            layers = job.model.layers
-            unlike = (-layers % stages != 2) & (stages > 2)
-            fine &= unlike | (stages > layers)
+        layers = job.model.layers
+        missing = -layers % stages
+        if self.stages == "slots" and self.beside_even:
+            fine &= (missing != 2) & (stages > 2) | (stages > layers)
+        if self.stages == "rest" and self.beside_even:
+            fine &= missing > 1
         return fine
 
 

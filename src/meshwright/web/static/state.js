@@ -212,6 +212,7 @@ const PHRASES = [
   [/\bdp replicate\b/gi, "dp_replicate"],
   [/\b(\d+) chunks\b/gi, "interleave $1"],
   [/\bembedding and loss as layers\b/gi, "stages slots"],
+  [/\bthe rest in the last stage\b/gi, "stages rest"],
   [/--|:(?=\s)/g, " "],
 ];
 const ALONE = {
