@@ -128,6 +128,15 @@ class DeviceMicrobatch:
             sums=fp32_sums(self, moved),
         )
 
+    @cached_property
+    def gather_bytes(self) -> float | None:
+        """Bytes of a number of a shard that ranks of tp quantise before they gather it; None: they
+        gather it as it is (`Framework.activation_gather_bytes`), or hold no shards of a sequence.
+        """
+        if not self.profile or not self.layout.sequence_parallel:
+            return None
+        return self.profile.activation_gather_bytes.get(self.job.recipe)
+
     def numbers_of(self, matrix: Matrix) -> Numbers:
         """`numbers`; of a matrix that is not quantised, its input is kept as wide as
         activations."""

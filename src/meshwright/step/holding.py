@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.kernels import GENERIC, kernels
-from ..num import Num, with_name
+from ..num import Num, with_names
 from .microbatch import ModelCost
 from .zero import is_sharded
 
@@ -120,10 +120,7 @@ def layer_weight_bytes(job: Job) -> float:
 
 
 def total_bytes(bytes_: NamedBytes, cost: ModelCost | None = None) -> Num:
-    """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
+    """The sum of them, each by its name where the parts of the model are (`num.with_names`)."""
     if cost is None:
         return sum(bytes_.values(), 0.0)
-    kept = cost.boundary
-    return sum(
-        (with_name(size, name, kept) for name, size in bytes_.items()), 0.0
-    )
+    return sum(with_names(bytes_, cost.boundary), 0.0)
