@@ -218,7 +218,7 @@ def norm_extra(microbatch: DeviceMicrobatch) -> float:
     """Bytes of each element that an RMS norm of separate kernels keeps over a fused one."""
     how = microbatch.job.how.memory
     if (
-        how.resident != "held"
+        not how.counts_holding
         or how.holding is None
         or not microbatch.profile
         or microbatch.profile.norm != "torch"

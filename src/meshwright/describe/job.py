@@ -412,7 +412,7 @@ class Job(Checked):
         """
         numbers, holding = self.precision, self.how.memory.holding
         if (
-            self.how.memory.resident != "held"
+            not self.how.memory.counts_holding
             or holding is None
             or self.software.gradients
         ):
@@ -429,7 +429,7 @@ class Job(Checked):
         """
         holding = self.how.memory.holding
         return bool(
-            self.how.memory.resident == "held"
+            self.how.memory.counts_holding
             and holding
             and holding.shard_is_master
             and self.optimizer.master_bytes > self.precision.weight_bytes
