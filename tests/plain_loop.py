@@ -34,7 +34,6 @@ from meshwright.step import (
     clock_of,
     model_cost,
     oom,
-    uses_schedule_order,
 )
 from meshwright.step.activations import in_flight
 
@@ -82,7 +81,7 @@ def choices(job: Job, space: Space) -> Choices:
         and "none" in again
     ):  # flash attention has no scores that could be dropped
         again = [r for r in again if r != "selective"]
-    slots = uses_schedule_order(job) and job.model.vocab
+    slots = job.how.overlap.follows_schedule and job.model.vocab
     deals = (
         space.values("stages")
         if slots or space.choices.get("stages")
@@ -256,7 +255,7 @@ def legal(job: Job, layout: Layout, relaxed: bool) -> bool:
     many layers in each chunk.
     """
     more = [] if relaxed else [EVEN_BATCH]
-    if layout.interleave > 1 and not uses_schedule_order(job):
+    if layout.interleave > 1 and not job.how.overlap.follows_schedule:
         more.append(EVEN_LAYERS)
     return all(rule.holds(job, layout) for rule in (*of_layouts(job), *more))
 

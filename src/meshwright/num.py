@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, reduce, wraps
 from itertools import chain
 from operator import add
@@ -367,8 +367,16 @@ def naming(x: Any) -> Naming | None:
     return getattr(type(x), "called", None)
 
 
-def with_name(x: Num, name: str, beside: Any) -> Num:
-    """x by a name, where the numbers beside it have names: `beside`, any number of the same step,
-    tells whether this is a run that records its operations."""
+def with_names(numbers: Mapping[str, Num], beside: Any) -> Collection[Num]:
+    """Numbers by their names, where the numbers beside them have names: `beside`, any number of the
+    same step, tells whether this is a run that records its operations."""
     called = naming(beside)
-    return called(name, x) if called and x else x
+    if called is None:
+        return numbers.values()
+    return [called(name, x) if x else x for name, x in numbers.items()]
+
+
+def with_name(x: Num, name: str, beside: Any) -> Num:
+    """One number by its name (`with_names`)."""
+    (number,) = with_names({name: x}, beside)
+    return number

@@ -233,7 +233,7 @@ def _passes(work: Pass, r: ShapeRates) -> float:
         return 1.0 / r.of.loss
     wide = (
         r.how.wide_norm
-        if work.kernel.startswith("norm ") and r.how.stack.norm == "torch"
+        if r.how.stack.norm == "torch" and work.kernel.startswith("norm ")
         else 1.0
     )
     return r.how.stack.elementwise * wide

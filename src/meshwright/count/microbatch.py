@@ -128,6 +128,15 @@ class DeviceMicrobatch:
             sums=fp32_sums(self, moved),
         )
 
+    @cached_property
+    def gather_bytes(self) -> float | None:
+        """Bytes of a number of a shard that ranks of tp quantise before they gather it; None: they
+        gather it as it is (`Framework.activation_gather_bytes`), or hold no shards of a sequence.
+        """
+        if not self.profile or not self.layout.sequence_parallel:
+            return None
+        return self.profile.activation_gather_bytes.get(self.job.recipe)
+
     def numbers_of(self, matrix: Matrix) -> Numbers:
         """`numbers`; of a matrix that is not quantised, its input is kept as wide as
         activations."""
@@ -147,7 +156,7 @@ def moved_gradient_bytes(microbatch: DeviceMicrobatch) -> Num | None:
         return None
     if microbatch.counting.weight_gradient in SUMMED_BY_A_PASS:
         return microbatch.wgt
-    several = accumulates(microbatch.job, microbatch.layout)
+    several = accumulates(microbatch.layout, microbatch.job.batch)
     return microbatch.job.gradient_bytes * where(several, 2.0, 1.0)
 
 
@@ -175,10 +184,12 @@ def summed_bytes(microbatch: DeviceMicrobatch) -> Num | None:
     if g > w:
         return w + 2 * g + (2 * g if way == "copied" else 0.0)
     return (
-        3 * w * where(accumulates(microbatch.job, microbatch.layout), 1.0, 0.0)
+        3
+        * w
+        * where(accumulates(microbatch.layout, microbatch.job.batch), 1.0, 0.0)
     )
 
 
-def accumulates(job: Job, layout: Layout) -> Any:
+def accumulates(layout: Layout, batch: int) -> Any:
     """True (element by element) where a step has several microbatches to add up: m > 1."""
-    return layout.dp * layout.microbatch < job.batch
+    return layout.dp * layout.microbatch < batch

@@ -136,20 +136,9 @@ def collectives(
     return (), (Message("all_reduce", "tp", volume),)
 
 
-def quantised_bytes(microbatch: DeviceMicrobatch) -> float | None:
-    """Bytes of a number that ranks quantise before they gather it; None: they gather it as it is
-    (`Framework.activation_gather_bytes`).
-    """
-    by = microbatch.profile
-    return (
-        by.activation_gather_bytes.get(microbatch.job.recipe) if by else None
-    )
-
-
 def quantising(microbatch: DeviceMicrobatch) -> Num:
     """Ranks of which each quantises its shard of what a product reads, before they gather it."""
-    apart = microbatch.layout.sequence_parallel and quantised_bytes(microbatch)
-    return microbatch.tp if apart else 1.0
+    return 1.0 if microbatch.gather_bytes is None else microbatch.tp
 
 
 def gather_quantised(
@@ -160,7 +149,7 @@ def gather_quantised(
 
     Source: NVIDIA/TransformerEngine@d0067d0da, pytorch/distributed.py, gather_along_first_dim.
     """
-    one = quantised_bytes(microbatch)
+    one = microbatch.gather_bytes
     volume = numbers * (microbatch.act if one is None else one * copies)
     return collectives(microbatch.layout, volume)[0]
 
@@ -170,9 +159,7 @@ def largest_value(microbatch: DeviceMicrobatch) -> tuple[Message, ...]:
     shard of the sequence, where a scale of the whole tensor hangs on it (`OF_TENSORS`).
     """
     scaled = microbatch.job.recipe in OF_TENSORS
-    if not scaled or not microbatch.layout.sequence_parallel:
-        return ()
-    if quantised_bytes(microbatch) is None:
+    if not scaled or microbatch.gather_bytes is None:
         return ()
     return (Message("all_reduce", "tp", blocks.FP32),)
 
@@ -231,7 +218,7 @@ def norm_extra(microbatch: DeviceMicrobatch) -> float:
     """Bytes of each element that an RMS norm of separate kernels keeps over a fused one."""
     how = microbatch.job.how.memory
     if (
-        how.resident != "held"
+        not how.counts_holding
         or how.holding is None
         or not microbatch.profile
         or microbatch.profile.norm != "torch"

@@ -471,6 +471,18 @@ class Overlap(Checked):
     done (zero bubble as published, Qi et al. 2024, whose optimizer validates afterwards). Orders
     with whole backward passes take the same either way."""
 
+    @property
+    def follows_schedule(self) -> bool:
+        """Sends wait where the order of the schedule has them wait; papers say for all microbatches
+        whether they do.
+        """
+        return self.pp == "interleaved"
+
+    @property
+    def has_barrier(self) -> bool:
+        """No rank begins the next step before all have ended this one."""
+        return self.step_barrier != "none"
+
 
 @dataclass(frozen=True)
 class MemoryCount(Checked):
@@ -496,6 +508,17 @@ class MemoryCount(Checked):
     """
     headroom: Annotated[Risk, With("risk_width", but=(0.0,))] = 0.5
     """The largest risk at which a layout fits, unless the job says another."""
+
+    @property
+    def counts_holding(self) -> bool:
+        """What the framework holds is counted."""
+        return self.resident == "held"
+
+    @property
+    def framework_holding(self) -> Holding:
+        """What the framework holds, of a set that it has answered."""
+        assert self.holding is not None
+        return self.holding
 
 
 @dataclass(frozen=True)

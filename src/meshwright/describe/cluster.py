@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated
 
 from ..errors import BadInput
@@ -58,7 +59,7 @@ class Cluster(Checked):
         """How many chips of which kind: "1,024 x h100-sxm"."""
         return f"{self.chips:,} x {self.chip.name}"
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Members of each network dimension for this many chips, fastest first; the last takes what
         is left, rounded up.

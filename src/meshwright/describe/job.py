@@ -258,7 +258,7 @@ class Job(Checked):
             return self.profile.attention not in UNFUSED
         return self.attention_kernel not in (*UNFUSED, "unfused")
 
-    @property
+    @cached_property
     def recipe(self) -> str:
         """How its products' FP8 or FP4 numbers are scaled (`software.Recipe`); empty where they are
         in no such numbers, or the set asks no framework.
@@ -387,11 +387,7 @@ class Job(Checked):
         """The job under this layout, with its framework unchanged."""
         other = with_values(self, layout=layout)
         other.__dict__.update(
-            {
-                name: self.__dict__[name]
-                for name in ("profile", "how")
-                if name in self.__dict__
-            }
+            profile=self.profile, how=self.how, recipe=self.recipe
         )
         return other
 
@@ -416,7 +412,7 @@ class Job(Checked):
         """
         numbers, holding = self.precision, self.how.memory.holding
         if (
-            self.how.memory.resident != "held"
+            not self.how.memory.counts_holding
             or holding is None
             or self.software.gradients
         ):
@@ -433,7 +429,7 @@ class Job(Checked):
         """
         holding = self.how.memory.holding
         return bool(
-            self.how.memory.resident == "held"
+            self.how.memory.counts_holding
             and holding
             and holding.shard_is_master
             and self.optimizer.master_bytes > self.precision.weight_bytes

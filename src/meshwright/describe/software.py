@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Annotated, Any
 
 from .fields import ActsOn, Checked, Known, OneOf, Prose
@@ -212,7 +213,7 @@ class Software(Checked):
 
     __repr__ = short_repr
 
-    @property
+    @cached_property
     def given(self) -> dict[str, Any]:
         """The settings that the job states."""
         return {
@@ -244,7 +245,7 @@ class Offer(Checked):
 
     __repr__ = short_repr
 
-    @property
+    @cached_property
     def meant(self) -> Any:
         """The value as `Software` holds it."""
         return {"true": True, "false": False}.get(self.value, self.value)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .. import catalog
 from ..describe.cluster import Cluster
-from ..describe.fields import BY_NAME, demand_text
+from ..describe.fields import BY_NAME, demand_text, fields_of
 from ..describe.job import Job
 from ..describe.model import Model
 from ..describe.network import Network
@@ -113,7 +113,7 @@ def cluster(
         else network or machine.network
     )
     parts = {
-        **vars(machine),
+        **{name: getattr(machine, name) for name in fields_of(Cluster)},
         "network": given,
         "chips": count,
         "name": text.strip(),

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from ..describe.chip import Chip
 from ..describe.choices import first_few, refusal
+from ..describe.framework import Framework
 from ..describe.job import Job
 from ..describe.layout import AXES, GRIDS, Layout
 from ..describe.model import Model
@@ -615,18 +616,23 @@ def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     """What the layouts of the job's framework keep beside `ALWAYS`."""
     if not job.profile:
         return ()
-    names = job.profile.rules
-    if strange := [name for name in names if name not in NAMED]:
-        raise unknown("framework.rules", strange[0], NAMED)
-    own = tuple(NAMED[name] for name in names)
-    asked = (
-        rule for rule in beside.rules_of(job.profile) if rule in beside.REFUSED
-    )
-    own = (*own, *(rule for rule in asked if rule not in own))
+    own = named_rules(job.profile)
     have = job.profile.exchanges
     if not have or {*EXCHANGES} <= {*have}:  # none: its choices have cp 1
         return own
     return (_framework_exchanges(job.profile.name, have), *own)
+
+
+@lru_cache(maxsize=1024)
+def named_rules(by: Framework) -> tuple[LayoutRule, ...]:
+    """The rules that a framework names, and those of its settings without which it does not
+    start.
+    """
+    if strange := [name for name in by.rules if name not in NAMED]:
+        raise unknown("framework.rules", strange[0], NAMED)
+    own = tuple(NAMED[name] for name in by.rules)
+    asked = (rule for rule in beside.rules_of(by) if rule in beside.REFUSED)
+    return (*own, *(rule for rule in asked if rule not in own))
 
 
 def framework_refusals(job: Job, layout: Layout) -> list[str]:

@@ -19,7 +19,6 @@ from ..step import (
     StepCosts,
     clock_of,
     model_cost,
-    uses_schedule_order,
     whole_step,
 )
 
@@ -52,7 +51,7 @@ def passes_of_stages(costs: StepCosts) -> NDArray[np.float64]:
 def replays(job: Job, layout: Layout) -> bool:
     """A step of the layout is replayed: its pipeline has an order, and not too many actions, or
     repeats after a few of them."""
-    if not uses_schedule_order(job):
+    if not job.how.overlap.follows_schedule:
         return False
     m, schedule = int(microbatches(job, layout)), schedule_of(layout)
     p, v = int(layout.pp), int(layout.interleave)

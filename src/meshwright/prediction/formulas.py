@@ -10,7 +10,7 @@ from ..cost.network import algorithm_and_source
 from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
-from ..step import has_barrier, holding, uses_schedule_order
+from ..step import holding
 from ..step.sync import host_seconds, quantise_seconds
 from ..step.zero import is_sharded
 from .result import StepResult
@@ -81,7 +81,9 @@ def _messages(p: StepResult) -> dict[str, Formula]:
     )
     both = f"{tp}, and {cp}" if layout.scheme in GRIDS else tp
     hides = (
-        "the order of the schedule" if uses_schedule_order(job) else "compute"
+        "the order of the schedule"
+        if job.how.overlap.follows_schedule
+        else "compute"
     )
     return {
         "tp_comm": (f"collectives over {both}: {algorithm}", network),
@@ -108,7 +110,7 @@ def _waiting(p: StepResult) -> str:
     chunks = p.schedule.chunks(layout.interleave)
     law = (
         "its longest path without sends"
-        if uses_schedule_order(p.job)
+        if p.job.how.overlap.follows_schedule
         else "of equal stages"
     )
     return (
@@ -175,6 +177,6 @@ def _in_a_run(p: StepResult) -> str:
         return ""
     return (
         ", of a step by itself"
-        if has_barrier(p.job)
+        if p.job.how.overlap.has_barrier
         else ", in a run of steps that begin rank by rank"
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..num import Num
 from ..program import resident
 from ..step import oom
-from ..step.holding import ParameterBytes, holding_of, parameter_bytes
+from ..step.holding import ParameterBytes, parameter_bytes
 from ..step.zero import CUT_FROM, is_sharded
 from .explanation import Explanation
 from .recorded import Recorded, Traced
@@ -117,7 +117,7 @@ def _outside_tensors(p: StepResult) -> Iterator[Term]:
     use = p.memory_bytes
     own = oom.own_bytes(p.job)
     unusable = use["needed"] - use["allocated"] - own
-    need = holding_of(p.job).allocator_need
+    need = p.job.how.memory.framework_holding.allocator_need
     share = f"{need:g} of the bytes of tensors, after the cache is freed"
 
     def cached() -> Traced:

@@ -29,7 +29,7 @@ from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
 from ..num import product
 from ..program.coverage import beyond
-from ..step import oom, uses_schedule_order
+from ..step import oom
 from ..units import show
 from .result import StepResult
 from .runnable import not_there
@@ -111,7 +111,11 @@ def part_of_units(r: StepResult) -> Iterator[str]:
 
 def unreplayed(r: StepResult) -> Iterator[str]:
     """A sentence where the order of a pipeline is too long to be replayed."""
-    if r.layout.pp > 1 and uses_schedule_order(r.job) and not r.replayed:
+    if (
+        r.layout.pp > 1
+        and r.job.how.overlap.follows_schedule
+        and not r.replayed
+    ):
         yield (
             "the pipeline has too many actions to be replayed: the step takes at least as long as"
             " said, longer where stages differ; raise dp or microbatch, or lower pp"

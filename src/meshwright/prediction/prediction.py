@@ -10,7 +10,7 @@ from typing import Any
 
 from ..count.model import count_microbatch, parameters
 from ..describe.display import Displayed
-from ..describe.frozen import one_line
+from ..describe.frozen import one_line, with_values
 from ..describe.job import Job, demand_job
 from ..describe.layers import mix
 from ..describe.layout import Layout
@@ -86,9 +86,7 @@ class Prediction(StepResult, Displayed):
         """The same prediction with these notes, or of which these values are known; nothing is
         computed again.
         """
-        other = replace(self)
-        other.__dict__.update(self.__dict__ | values)
-        return other
+        return with_values(self, **self.__dict__ | values)
 
     def __repr__(self) -> str:
         use = self.memory_bytes
@@ -353,6 +351,9 @@ def predict(
     job = job.laid_out(full)
     # the tale of every prediction, in its order: count, time, then what the results say together
     counts = count_microbatch(job, full)
-    cost = time_model(counts, clock_of(job, shared=True))
-    p = Prediction(job, full).with_results(counts=counts, cost=cost)
+    clock = clock_of(job, shared=True)
+    cost = time_model(counts, clock)
+    p = Prediction(job, full).with_results(
+        counts=counts, clock=clock, cost=cost
+    )
     return p.with_results(notes=prediction_notes(p))

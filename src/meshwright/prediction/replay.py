@@ -21,7 +21,6 @@ from ..errors import BadInput
 from ..schedule.longest import costs_of, longest
 from ..schedule.timeline import Passes, Timeline
 from ..schedule.timeline import timeline_of_order as by_action
-from ..step import has_barrier
 from ..units import show
 from .exact import MOST_ACTIONS, actions_of, passes_of_stages
 from .prediction import Prediction, predict
@@ -110,7 +109,13 @@ class Replay(Displayed):
         ranks, v = int(p.layout.pp), int(p.layout.interleave)
         f, i, w = (sum(e) / ranks for e in zip(*self.stages, strict=True))
         idle = schedule.bubble(
-            ranks, p.microbatches, v, f=f, i=i, w=w, barrier=has_barrier(p.job)
+            ranks,
+            p.microbatches,
+            v,
+            f=f,
+            i=i,
+            w=w,
+            barrier=p.job.how.overlap.has_barrier,
         )
         return float(idle / (p.microbatches * (f + i + w)))
 
@@ -175,7 +180,7 @@ def replay(prediction: Prediction) -> Replay:
     place = schedule.placement(p, v)
     one = by_action(schedule.order(p, m, v), place, costs.passes, costs.sends)
     exact = one.makespan_s
-    if schedule.split_backward and not has_barrier(job):
+    if schedule.split_backward and not job.how.overlap.has_barrier:
         # with whole backward passes the rank that begins first ends last: nothing is gained
         in_run = longest(
             schedule,

@@ -27,16 +27,17 @@ MAKES_GPUS = (NVIDIA, "AMD")
 
 def not_there(job: Job) -> Iterator[str]:
     """Sentences on named software that does not run on these chips, or does nothing here."""
-    yield from _framework(job)
-    yield from _kernel(job)
+    if by := job.profile:
+        yield from _framework(by, job.cluster.chip)
+        if job.attention_kernel != ASK:
+            yield from _kernel(by.attention, job.cluster.chip)
     for name in job.software.given:
         yield from _setting(job, name)
 
 
-def _framework(job: Job) -> Iterator[str]:
+def _framework(by: Framework, chip: Chip) -> Iterator[str]:
     """A framework of other vendors' chips; of a vendor that no framework names nothing is known."""
-    by, chip = job.profile, job.cluster.chip
-    if by is None or _runs(by, chip):
+    if _runs(by, chip):
         return
     if not any(chip.vendor in f.vendors for f in frameworks().values()):
         yield (
@@ -54,12 +55,10 @@ def _runs(by: Framework, chip: Chip) -> bool:
     return not by.vendors or chip.vendor in ("", *by.vendors)
 
 
-def _kernel(job: Job) -> Iterator[str]:
+def _kernel(kernel: str, chip: Chip) -> Iterator[str]:
     """An attention kernel of other chips; of a vendor that nobody names nothing is known."""
-    chip = job.cluster.chip
-    if not chip.vendor or not job.profile or job.attention_kernel == ASK:
+    if not chip.vendor:
         return
-    kernel = job.profile.attention
     makers = (NVIDIA,) if kernel in ONLY_NVIDIA else MAKES_GPUS
     theirs = kernel in OF_GPUS and chip.vendor not in makers
     if theirs or not runs_kernel(kernel, chip.compute_capability):

@@ -99,7 +99,7 @@ def pipeline_seconds(
     )
     work = schedule.rounds(m) * fullest * (f + i + w)
     return work + step.least_idle(
-        schedule, m, stages, busy=work, barrier=step.has_barrier(job)
+        schedule, m, stages, busy=work, barrier=job.how.overlap.has_barrier
     )
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import step
 from ..num import ceil_div
 from .bound import (
     ROUND_DOWN,
@@ -153,7 +152,7 @@ class Candidates:
         fine = (
             fine
             | (limit == np.inf)
-            | (not step.uses_schedule_order(self.state.job))
+            | (not self.state.job.how.overlap.follows_schedule)
         )
         for option in self.state.choice.schedules:
             tried = option.allows(

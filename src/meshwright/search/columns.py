@@ -55,7 +55,7 @@ def model_costs(
     """
     first = variants[0]
     axes = ("tp", "cp", "ep", "etp") if job.model.moe else ("tp", "cp")
-    several = np.asarray(accumulates(job, first), dtype=np.float64)
+    several = np.asarray(accumulates(first, job.batch), dtype=np.float64)
     groups = [share for axis in axes for share in first.group(axis)]
     rates = clock.links(first).rates
     columns = [rate for rate in rates if not isinstance(rate, SCALARS)]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import step
 from ..describe.frozen import with_values
 from ..describe.job import Job
 from ..describe.layout import Layout
@@ -152,7 +151,7 @@ def _orders(
         fine = option.allows(job, p, v)
         index = np.flatnonzero(fine)
         # papers add up chunks that hold as many layers
-        even = option.chunks[0] > 1 and not step.uses_schedule_order(job)
+        even = option.chunks[0] > 1 and not job.how.overlap.follows_schedule
         every = (*asked, EVEN_LAYERS) if even else asked
         fine[index] = rules_hold(job, option.layout(pick(rows, index)), every)
         return fine

@@ -23,7 +23,6 @@ from ..num import Num, divisors, maximum
 from ..program.resident import whole_program
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from ..step import uses_schedule_order
 from ..step.zero import CUT_FROM, is_sharded
 from .schedule_options import ScheduleOption
 from .space import ONE_VALUE, USUAL, Space, space_allows
@@ -242,7 +241,7 @@ def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:
     given = option.stage_choice.layers
     most = len(given) or most_stages(job.model)
     even = divisors(job.model.layers)
-    every = range(2, most + 1) if uses_schedule_order(job) else even
+    every = range(2, most + 1) if job.how.overlap.follows_schedule else even
     asked = space.values("interleave") is not None
     usual = [
         v for v in every if asked or given or v <= ANY_CHUNKS or v in even
@@ -255,7 +254,9 @@ def _chunks(job: Job, space: Space, option: ScheduleOption) -> tuple[int, ...]:
 def _stages(job: Job, space: Space) -> tuple[str, ...]:
     """Ways to deal layers; papers have but one unless asked."""
     asked = space.choices.get("stages")
-    if asked is not None or (uses_schedule_order(job) and job.model.vocab):
+    if asked is not None or (
+        job.how.overlap.follows_schedule and job.model.vocab
+    ):
         return tuple(map(str, asked or USUAL["stages"]))
     return ("even",)
 

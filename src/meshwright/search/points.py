@@ -14,7 +14,7 @@ from ..layout.placement import Shares
 from ..layout.stages import schedule_of
 from ..program.least import least_bytes
 from ..program.resident import whole_program
-from ..step import StepCosts, uses_schedule_order
+from ..step import StepCosts
 from .columns import layouts, model_costs
 from .legal import legal
 from .schedule_options import ScheduleOption
@@ -102,7 +102,7 @@ def _unsure(job: Job, option: ScheduleOption, step_costs: StepCosts) -> Any:
     longer and another rank is the slowest then: sends hide behind passes of the slowest, and the
     bubble is of the mean of the others, by f, i and w apart where backward passes are split.
     """
-    if uses_schedule_order(job):
+    if job.how.overlap.follows_schedule:
         return 0.0
     order, pipeline = option.order, step_costs.pipeline
     sends = pipeline.sends if job.how.overlap.pp == "all" else 0.0

@@ -21,7 +21,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..prediction.exact import replayed_seconds
 from ..program.resident import Terms, fullest, peaks, whole_program
-from ..step import oom, uses_schedule_order
+from ..step import oom
 from .cascade import search
 from .evaluate import Progress
 from .merit import complexity, weigh
@@ -84,7 +84,7 @@ class Ranking:
         self.weigh = None if by_time else weigh(job)
         self.merit = self.weigh or (lambda seconds, allocated: seconds)
         self.cache: dict[tuple[int, RankedRow], RankedLayout] = {}
-        self.by_replay = uses_schedule_order(job)
+        self.by_replay = job.how.overlap.follows_schedule
         self.by_walk = whole_program(job)
         self.searches: list[SearchState] = []
         for space in spaces:

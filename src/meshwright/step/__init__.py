@@ -21,7 +21,7 @@ from .microbatch import (
     with_recomputation,
 )
 from .parameters import parameters_of
-from .pipeline import has_barrier, least_idle, uses_schedule_order
+from .pipeline import least_idle
 from .shares import ModelShare, ModelShares, model_shares
 from .sync import update
 from .total import Step
@@ -33,9 +33,7 @@ __all__ = [
     "Step",
     "StepCosts",
     "model_cost",
-    "uses_schedule_order",
     "clock_of",
-    "has_barrier",
     "least_idle",
     "parameters_of",
     "with_recomputation",

@@ -22,7 +22,7 @@ from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
-from .holding import NamedBytes, counts_holding, holding_of, total_bytes
+from .holding import NamedBytes, total_bytes
 from .microbatch import ModelCost, redo
 from .shares import ModelShare
 
@@ -87,7 +87,7 @@ def activations(
     late = head - logits(microbatch) * (FP32 - microbatch.act)
     output: Num = 0.0
     backward: list[NamedBytes] = []
-    if counts_holding(microbatch.job):
+    if microbatch.job.how.memory.counts_holding:
         head = total_bytes(head_bytes(microbatch, cost), cost)
         output = output_bytes(microbatch, cost)
         backward = [
@@ -136,7 +136,7 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     """Of one microbatch, from the head's forward pass to the gradient of its input: k bytes of each
     of its logits (gathered: k t), or, where that is more, their gradient and that of the input;
     what the products around them keep, and the placeholder of the head's weight gradient."""
-    how = holding_of(microbatch.job)
+    how = microbatch.job.how.memory.framework_holding
     number = logits(microbatch)
     act = microbatch.act
     counted = microbatch.model.vocab and microbatch.counting.vocabulary
@@ -244,7 +244,7 @@ def backward_bytes(
     """Bytes beside what is kept, while one layer's backward pass of one microbatch runs. saved:
     bytes the layer keeps if nothing is computed again;  kept: bytes it does keep.
     """
-    how = holding_of(microbatch.job)
+    how = microbatch.job.how.memory.framework_holding
     return {
         "computed again": saved - kept if how.holds_recomputed else 0.0,
         "temporaries of the backward pass": how.backward_share * saved,
@@ -265,7 +265,11 @@ def gathered_over_tp(
         *HIDDEN_CUT,
     ):
         return {}
-    copies = 4.0 if holding_of(microbatch.job).gathered_twice else 2.0
+    copies = (
+        4.0
+        if microbatch.job.how.memory.framework_holding.gathered_twice
+        else 2.0
+    )
     if head and microbatch.counting.gathered_inputs == "kept":
         copies /= 2.0
     wide = where(
@@ -297,7 +301,7 @@ def largest_backward_bytes(
 
 def output_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> Num:
     """Bytes of a stage's output that the framework keeps of one microbatch, beside the input."""
-    if not holding_of(microbatch.job).keeps_pipeline_outputs:
+    if not microbatch.job.how.memory.framework_holding.keeps_pipeline_outputs:
         return 0.0
     return with_name(
         where(microbatch.layout.pp > 1, cost.boundary, 0.0),

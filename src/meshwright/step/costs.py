@@ -32,8 +32,6 @@ from .pipeline import (
     FillAndDrain,
     Pipeline,
     fill_and_drain,
-    has_barrier,
-    uses_schedule_order,
 )
 from .shares import ModelShares, model_shares
 from .sync import link_traffic, update
@@ -181,11 +179,13 @@ class StepCosts:
         """The way of one microbatch down to each of the slow devices (`shares.slow`) and up again:
         none where papers add up.
         """
-        if not uses_schedule_order(self.job):
+        if not self.job.how.overlap.follows_schedule:
             return ()
         order, stages = schedule_of(self.layout), self.microbatch.stages
         ranks = [share.rank for share in self.shares.slow]
-        return fill_and_drain(order, stages, ranks, has_barrier(self.job))
+        return fill_and_drain(
+            order, stages, ranks, self.job.how.overlap.has_barrier
+        )
 
     @property
     def sharded(self) -> bool:

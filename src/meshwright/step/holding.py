@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ..describe.holding import Holding
 from ..describe.job import Job
 from ..describe.kernels import GENERIC, kernels
-from ..num import Num, with_name
+from ..describe.precision import Precision
+from ..num import Num, with_names
 from .microbatch import ModelCost
 from .zero import is_sharded
 
@@ -20,19 +21,6 @@ NamedBytes = dict[str, Num]
 
 SIXTEEN_BITS = 2.0
 """Bytes of a gradient that is accumulated in bf16 or fp16."""
-
-
-def counts_holding(job: Job) -> bool:
-    """What the framework holds is counted."""
-    return job.how.memory.resident == "held"
-
-
-def holding_of(job: Job) -> Holding:
-    """What the job's framework holds."""
-    holding = job.how.memory.holding
-    # a set that leaves it open is answered by its framework
-    assert holding is not None
-    return holding
 
 
 class ParameterBytes(NamedTuple):
@@ -60,17 +48,17 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
     """Of a job's parameters. A shard that is the fp32 master is the weight, and the state is the
     moments alone.
     """
-    p, how = job.precision, holding_of(job)
+    p, how = job.precision, job.how.memory.framework_holding
     gradient, unit_gradient, step = p.gradient_bytes, p.gradient_bytes, 0.0
-    if counts_holding(job):
-        gradient = accumulated_bytes(job, how)
+    if job.how.memory.counts_holding:
+        gradient = accumulated_bytes(p, how, bool(job.software.gradients))
         unit_gradient = {
             "accumulated": gradient,
             "activations": p.activation_bytes,
             "none": 0.0,
         }[how.unit_gradient]
         step = how.step_bytes if gradient <= SIXTEEN_BITS else 0.0
-    narrow = counts_holding(job) and how.narrow_gradients
+    narrow = job.how.memory.counts_holding and how.narrow_gradients
     whole = layer_weight_bytes(job)
     layer, end, state = whole, p.weight_bytes, job.state_bytes
     if job.master_is_weight and is_sharded(zero, "weights"):
@@ -88,15 +76,14 @@ def parameter_bytes(job: Job, zero: int) -> ParameterBytes:
     )
 
 
-def accumulated_bytes(job: Job, how: Holding) -> float:
+def accumulated_bytes(p: Precision, how: Holding, stated: bool) -> float:
     """Bytes of a gradient as the framework accumulates it; at least those that the job states, and
-    16 bits where it states these.
+    16 bits where it states these. stated: the job's software says how wide gradients are.
     """
-    p = job.precision
     if p.gradient_bytes <= p.activation_bytes:
         return p.gradient_bytes
     own = how.gradient_bytes.get(p.compute, p.gradient_bytes)
-    return max(own, p.gradient_bytes) if job.software.gradients else own
+    return max(own, p.gradient_bytes) if stated else own
 
 
 def layer_weight_bytes(job: Job) -> float:
@@ -106,7 +93,7 @@ def layer_weight_bytes(job: Job) -> float:
     """
     p, by = job.precision, job.profile
     if not (
-        counts_holding(job)
+        job.how.memory.counts_holding
         and by
         and by.weights_quantised == "step"
         and job.recipe
@@ -120,10 +107,7 @@ def layer_weight_bytes(job: Job) -> float:
 
 
 def total_bytes(bytes_: NamedBytes, cost: ModelCost | None = None) -> Num:
-    """The sum of them, each by its name where the parts of the model are (`num.with_name`)."""
+    """The sum of them, each by its name where the parts of the model are (`num.with_names`)."""
     if cost is None:
         return sum(bytes_.values(), 0.0)
-    kept = cost.boundary
-    return sum(
-        (with_name(size, name, kept) for name, size in bytes_.items()), 0.0
-    )
+    return sum(with_names(bytes_, cost.boundary), 0.0)

@@ -23,8 +23,6 @@ from ..num import Num, largest, maximum, minimum, where, with_name
 from .holding import (
     NamedBytes,
     ParameterBytes,
-    counts_holding,
-    holding_of,
     parameter_bytes,
     total_bytes,
 )
@@ -130,7 +128,10 @@ def early_gradients(
     """Bytes of gradients that are there before those of layers: of embedding and head (`ends`), in
     a step of one microbatch whose gradients no bucket keeps. living: the states of the device.
     """
-    if not (counts_holding(job) and holding_of(job).gradients_freed):
+    if not (
+        job.how.memory.counts_holding
+        and job.how.memory.framework_holding.gradients_freed
+    ):
         return None
     more = microbatches(job, layout) > 1
     if not is_sharded(layout.zero, "gradients"):
@@ -199,7 +200,7 @@ def buffers(
     interval of dp (None: `layout`).
     """
     own: NamedBytes = {}
-    if counts_holding(job):
+    if job.how.memory.counts_holding:
         own = framework_buffers(
             job,
             layout,
@@ -231,7 +232,7 @@ def framework_buffers(
     parameters: of the device, its experts included;  layers: how many it has of each kind;  high:
     the rows with the most replicas of an interval of dp (None: `layout`).
     """
-    how = holding_of(job)
+    how = job.how.memory.framework_holding
     bytes_ = NamedBytes()
     if how.dummy_weight_gradients:
         moe = job.model.moe
@@ -324,7 +325,7 @@ def step_copies(
     if not job.state_bytes:
         return 0.0
     number = living.optimizer / job.state_bytes
-    most = holding_of(job).step_elements
+    most = job.how.memory.framework_holding.step_elements
     if most and is_sharded(layout.zero, "weights"):
         number = minimum(number, most)
     return number * each.step_copy
@@ -337,7 +338,10 @@ def new_block(
     where they are most.
     """
     each = parameter_bytes(job, layout.zero)
-    if not each.step_copy or holding_of(job).step_copies != "new":
+    if (
+        not each.step_copy
+        or job.how.memory.framework_holding.step_copies != "new"
+    ):
         return 0.0
     every = [states(job, layout, each, one.whole, one.ends) for one in owned]
     return largest(step_copies(job, layout, one, each) for one in every)

@@ -23,7 +23,6 @@ from ..describe.holding import Holding
 from ..describe.job import Job
 from ..num import Num, maximum, minimum, where
 from ..units import show
-from . import holding
 
 SURE = 0.9
 """Risk above which a layout is said not to fit: below it, it may."""
@@ -39,7 +38,10 @@ def reserved_bytes(job: Job, allocated: Num, new: Num) -> Num:
     """Bytes that the allocator holds. new: of a block larger than any cached
     (`memory.new_block`).
     """
-    return allocated * (1.0 + holding.holding_of(job).allocator_share) + new
+    return (
+        allocated * (1.0 + job.how.memory.framework_holding.allocator_share)
+        + new
+    )
 
 
 def device_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
@@ -50,7 +52,7 @@ def device_bytes(job: Job, allocated: Num, new: Num = 0.0) -> Num:
 def needed_bytes(job: Job, allocated: Num) -> Num:
     """Bytes that a device must have."""
     return allocated * (
-        1.0 + holding.holding_of(job).allocator_need
+        1.0 + job.how.memory.framework_holding.allocator_need
     ) + own_bytes(job)
 
 

@@ -101,18 +101,6 @@ def stage_sends(
     return sends, busy
 
 
-def has_barrier(job: Job) -> bool:
-    """No rank begins the next step before all have ended this one."""
-    return job.how.overlap.step_barrier != "none"
-
-
-def uses_schedule_order(job: Job) -> bool:
-    """Sends wait where the order of the schedule has them wait; papers say for all microbatches
-    whether they do.
-    """
-    return job.how.overlap.pp == "interleaved"
-
-
 def replay_total(
     schedule: ScheduleOrder,
     shape: Shape,

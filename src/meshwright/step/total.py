@@ -31,12 +31,10 @@ from .pipeline import (
     SendsAndBubble,
     exchanged_pipeline,
     exchanges,
-    has_barrier,
     least_idle,
     paper_pipeline,
     replay_total,
     stage_sends,
-    uses_schedule_order,
 )
 from .shares import ModelShares
 from .sync import (
@@ -209,8 +207,8 @@ def pipeline_of(
     """
     schedule, stages = schedule_of(layout), microbatch.stages
     shape = layout.pp, microbatches(job, layout), layout.interleave
-    barrier = has_barrier(job)
-    if not uses_schedule_order(job):
+    barrier = job.how.overlap.has_barrier
+    if not job.how.overlap.follows_schedule:
         slow = stages.load(stages.slowest)
         if exchanges(job):
             return exchanged_pipeline(
