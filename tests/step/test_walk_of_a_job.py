@@ -22,7 +22,7 @@ STAYS = 35
 job comes back to it."""
 CALLS = 5000
 """Of functions of the package, at most."""
-NEAR = 7
+NEAR = 6
 """Frames from `predict` to the first matrix product that is counted, at most."""
 
 
