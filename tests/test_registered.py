@@ -77,6 +77,7 @@ JOBS = [
         Job("mixtral-8x7b", "64xh100-sxm", 512, precision="fp8"),
         Layout(pp=4, schedule="zb-h2", dp=16, ep=8),
     ),
+    (Job("llama3-8b", "24xa100-80", 24), Layout(tp=2, dp=3, pp=4)),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

@@ -26,7 +26,7 @@ from meshwright.layout.placement import (
 )
 from meshwright.layout.rules import broken
 from meshwright.num import divisors
-from meshwright.search.placement import placements
+from meshwright.search import placements
 
 STAGES_NEARER = ("tp", "cp", "pp", "dp")
 ORDERS = {

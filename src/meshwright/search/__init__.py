@@ -30,6 +30,7 @@ from .families import Family
 from .joint_software import all_settings
 from .merit import complexity, why_simpler
 from .options import ANY_CHUNKS
+from .placement import placements
 from .plan import plan, planning
 from .question import Question
 from .recipes import (
@@ -71,6 +72,7 @@ __all__ = [
     "offers",
     "pick",
     "pin_values",
+    "placements",
     "plan",
     "planning",
     "ran",
