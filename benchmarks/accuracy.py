@@ -38,7 +38,7 @@ from meshwright_studies.fitting.fit import (
 )
 from meshwright_studies.fitting.intervals import (
     UnseenIntervals,
-    in_order,
+    order_predicted,
     inside_after_scale,
     one_for_all,
     pairs,
@@ -272,7 +272,7 @@ def choices(of: FitAnswer) -> str:
             )
             if (gap < close) is near:
                 weights.append(weight)
-                right.append(in_order(a, b))
+                right.append(order_predicted(a, b))
         shares.append(float(np.average(right, weights=weights)))
     sweeps: dict[tuple[object, ...], list[int]] = {}
     for i, one in enumerate(rows):

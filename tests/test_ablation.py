@@ -5,8 +5,10 @@ fitted number is listed, and the page of memory says what is computed.
 from __future__ import annotations
 
 import multiprocessing
+import re
 import sys
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,18 @@ def test_every_number_fitted_to_runs_is_listed() -> None:
     assert [name for name, *_ in ablation.marked()] == [
         of.name for of in fitted.fitted_parameters()
     ]
+
+
+MAKERS = re.compile(r"made by: python benchmarks/(\w+)\.py")
+
+
+def test_what_makes_the_docs_can_be_run() -> None:
+    """A name that moved would show only when tables are made the next time."""
+    pages = (Path(__file__).parents[1] / "docs").glob("*.md")
+    makers = {
+        name
+        for page in pages
+        for name in MAKERS.findall(page.read_text("utf-8"))
+    }
+    assert len(makers) >= 6
+    assert all(import_module(name).__doc__ for name in makers)
