@@ -38,9 +38,9 @@ from meshwright_studies.fitting.fit import (
 )
 from meshwright_studies.fitting.intervals import (
     UnseenIntervals,
-    order_predicted,
     inside_after_scale,
     one_for_all,
+    order_predicted,
     pairs,
     resolution,
 )
