@@ -271,6 +271,7 @@ def test_what_binds_and_how_sure_it_is_stand_on_a_full_card(
         ("--float8 delayed", "float8 delayed changes nothing here: it acts on products in FP8"),
         ("--logits-quantised true", "it acts on products in FP8 or FP4"),
         ("--dispatcher deepep", "it acts on experts of several ranks"),
+        ("--ep-overlap true", "it acts on experts of several ranks"),
         ("--full prefix", "it acts on full recomputation of layers that are"),
         ("--reduction-numbers fp32", "it acts on gradients that replicas sum in 16 bits"),
         ("--cp-exchange ring", "cp_exchange ring changes nothing here: cp is 1"),
