@@ -121,7 +121,8 @@ def log_card(
         f" {short_words(p.layout)}",
         (
             *rows,
-            *binding(p),
+            # what a run does next matters more here than what the prediction waits for
+            *(row._replace(rank=2) for row in binding(p)),
             *card_notes((*c.why(), *notes)),
             Commands(tuple(commands), rank=1),
         ),

@@ -48,8 +48,8 @@ export const WORDS = {
     "each counts as a layer where layers are dealt to stages, so that the first and the last " +
     "stage hold fewer (stages slots)",
   "the rest in the last stage":
-    "all other stages hold as many layers, and the last one, which has the loss too, what is left " +
-    "(stages rest)",
+    "all other stages hold as many layers, and the last one, which has the loss too, what is " +
+    "left (stages rest)",
   "dp replicate 4": "replicas are cut into 4 groups, inside which weights are sharded (HSDP)",
   "sequence parallelism":
     "what tp does not cut (norms, dropout) is cut along the sequence; costs no more messages",
