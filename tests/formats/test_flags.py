@@ -31,7 +31,7 @@ from meshwright.formats.flags import (
     whole_numbers,
     write_flags,
 )
-from meshwright.layout.placement import placed
+from meshwright.layout.placement import launched, placed
 from meshwright.prediction.prediction import Prediction
 from refusals import refusal
 
@@ -127,6 +127,24 @@ def test_a_set_takes_nothing_that_a_model_cannot_have() -> None:
     layout = read_flags("mixtral-8x7b", said, notes).layout
     assert layout.sequence_parallel and layout.recompute == "none"
     assert not any("allows no other" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("on", "framework", "tp", "dp", "pp"),
+    [
+        ("64xh100-sxm", "megatron-core", 2, 16, 2),
+        ("48xtpu-v5e", "maxtext", 4, 12, 1),
+        ("24xb200", "maxtext", 4, 3, 2),
+    ],
+)
+def test_the_usual_order_by_its_name_is_the_usual_placement(
+    on: str, framework: str, tp: int, dp: int, pp: int
+) -> None:
+    said = {"on": on, "batch": "96seq", "framework": framework}
+    said |= {"tp": str(tp), "dp": str(dp), "pp": str(pp)}
+    job = read_flags("llama3-8b", said)
+    named = read_flags("llama3-8b", {**said, "placement": "tp-cp-dp-pp"})
+    assert named.layout.placement == launched(job, job.layout).placement
 
 
 def test_a_placement_is_written_only_if_it_is_unusual() -> None:

@@ -22,7 +22,7 @@ from ..describe.stages import RULES
 from ..errors import BadInput
 from ..exchange import EXCHANGES
 from ..formats.flags import PIPELINED, layout_beside
-from ..layout.placement import launcher_orders, lies, mesh_dims, placed
+from ..layout.placement import launched, launcher_orders, lies
 from ..num import divisors
 from ..schedule import SCHEDULES
 from ..search import ANY_CHUNKS, USUAL, settable
@@ -110,8 +110,7 @@ def laid_out(run: Job, words: Mapping[str, Any]) -> Layout:
     layout = Layout(**{**layout_beside(own, named), **named}).filling(chips)
     if layout.chips != chips:
         raise BadInput(f"{dict(words)} does not fill {chips} chips evenly")
-    on = run.cluster
-    return placed(layout, on.sizes, order, mesh_dims(run.profile, on))
+    return launched(run, layout, order)
 
 
 def axes(run: Job) -> tuple[str, ...]:

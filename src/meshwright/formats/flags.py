@@ -27,7 +27,7 @@ from ..describe.layout import AXES, DEGREES, Layout
 from ..describe.read import read
 from ..describe.software import Software
 from ..errors import BadInput, command
-from ..layout.placement import launched, placed
+from ..layout.placement import launched
 from . import LARGEST, STDIN, bridge, parse_toml, read_text
 from .bridge import foreign
 from .bridge.reading import TAKEN, ForeignFile
@@ -92,8 +92,7 @@ def read_flags(
             f"{needs}: drop dp and placement there to let them follow, or give --dp {refilled.dp}"
         )
     if order:
-        sizes = job.cluster.sizes
-        return replace(filled, layout=placed(filled.layout, sizes, order))
+        return replace(filled, layout=launched(job, filled.layout, order))
     return filled
 
 

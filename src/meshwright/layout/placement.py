@@ -195,10 +195,14 @@ def placed(
     return with_values(layout, placement=FrozenDict(placement))
 
 
-def launched(job: Job, layout: Layout) -> Layout:
-    """The layout placed as the launcher of the job's framework does it by itself."""
+def launched(
+    job: Job, layout: Layout, order: tuple[str, ...] = AXES
+) -> Layout:
+    """The layout placed as the launcher of the job's framework does it by itself, with axes in
+    `order`.
+    """
     on = job.cluster
-    return placed(layout, on.sizes, mesh=mesh_dims(job.profile, on))
+    return placed(layout, on.sizes, order, mesh_dims(job.profile, on))
 
 
 def launcher_shares(

@@ -383,7 +383,7 @@ def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:
                 wanted.pop(name)
         reader.fill(wanted)
     before = samples_before(trainer.job, trainer.settings, index["step"])
-    trainer.samples = index.get("samples", before)  # 0.1.0 did not write it
+    trainer.samples = index.get("samples", before)  # older ones do not say
     trainer.scaler.load(index["scaler"])
     for p in trainer.parameters().values():
         count(trainer.state(p), index["step"] - trainer.scaler.skipped)

@@ -369,9 +369,8 @@ def _run(shell: Shell, tokens: list[str]) -> None:
                 _assign_array(shell, statement, _unknown(shell, taken, after))
             statement, after = [], ""
         elif token.endswith("=(") and statement:
-            if (
-                statement[0] not in SILENT
-            ):  # `then NAME=(`, not `declare -a NAME=(`
+            # `then NAME=(`, not `declare -a NAME=(`
+            if statement[0] not in SILENT:
                 _statement(shell, statement, taken, after)
                 after = ""
             statement = [token]
