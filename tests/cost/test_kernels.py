@@ -228,6 +228,18 @@ def test_attention_is_as_measured(case: Case) -> None:
         assert all(abs(np.log(law / real)) < 0.23 for law, real in pairs)
 
 
+@pytest.mark.parametrize("kernel", ["fa2", "fa3", "cudnn"])
+def test_attention_backward_is_slower_as_measured(kernel: str) -> None:
+    """From 2,048 tokens; masked and unmasked calls alike."""
+    shares = [
+        float(row["backward"]) / float(row["forward"])
+        for row in published("kernels/attention_passes")
+        if row["kernel"] == kernel and int(row["seq"]) >= 2048
+    ]
+    law = as_written()["h100"].attention[kernel].backward
+    assert law == pytest.approx(np.median(shares), rel=0.03)
+
+
 CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}
 GROUPED = dict(grouped_by("grouped", "chip", "kind"))
 

@@ -231,9 +231,6 @@ def _passes(work: Pass, r: ShapeRates) -> float:
         return 1.0
     if work.kernel == LOSS:
         return 1.0 / r.of.loss
-    wide = (
-        r.how.wide_norm
-        if r.how.stack.norm == "torch" and work.kernel.startswith("norm ")
-        else 1.0
-    )
-    return r.how.stack.elementwise * wide
+    if r.how.stack.norm == "torch" and work.kernel.startswith("norm "):
+        return r.how.wide_norm  # counted pass by pass, as `elementwise` is of all others
+    return r.how.stack.elementwise

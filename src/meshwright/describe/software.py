@@ -17,10 +17,10 @@ from .frozen import short_repr
 from .recompute import FULL, PARTS
 
 ATTENTION = (
-    *("fa1", "fa2", "fa3", "cudnn", "cudnn-fp8", "efficient", "xla"),
+    *("fa1", "triton", "fa2", "fa3", "cudnn", "cudnn-fp8", "efficient", "xla"),
     *("torch", "torch-fp32", "fused-softmax"),
 )
-"""Attention kernels: FlashAttention of three generations, cuDNN's in 16 and in 8 bits, PyTorch's
+"""Attention kernels: FlashAttention of three generations and the first in Triton, cuDNN's in 16 and in 8 bits, PyTorch's
 memory-efficient one (CUTLASS, from xFormers), XLA's own;
 unfused in plain torch, in Megatron-LM's torch with scores in fp32, or with its fused softmax.
 """
@@ -68,6 +68,7 @@ UNFUSED = ("torch", "torch-fp32", "fused-softmax")
 """Attention kernels that write the T x T scores to memory; all others are fused."""
 CAPABILITIES = {
     "fa1": (7.5, math.inf),
+    "triton": (8.0, math.inf),
     "fa2": (8.0, math.inf),
     "fa3": (9.0, 9.9),
     "cudnn": (8.0, math.inf),

@@ -20,7 +20,7 @@ NO_RUN = "does not run on"
 NVIDIA = "NVIDIA"
 ONLY_NVIDIA = ("fa3", "cudnn", "cudnn-fp8")
 """Attention kernels of NVIDIA's chips alone."""
-OF_GPUS = ("fa1", "fa2", "efficient", *ONLY_NVIDIA)
+OF_GPUS = ("fa1", "triton", "fa2", "efficient", *ONLY_NVIDIA)
 """Kernels that no TPU, Trainium or Gaudi runs."""
 MAKES_GPUS = (NVIDIA, "AMD")
 

@@ -49,6 +49,7 @@ class Rule:
     framework: Sequence[str] = ()
     since: float | None = None
     until: float | None = None
+    dated_since: int | None = None
     dated_before: int | None = None
     sets: Mapping[str, Any] = field(default_factory=dict)
     note: str = ""
@@ -60,8 +61,9 @@ class Rule:
         framework: str = "",
     ) -> bool:
         """Does it hold of a row with these texts (`texts_of_row`), of that year and framework?"""
-        since, until, before = self.since, self.until, self.dated_before
-        dates = (int(y + m) for y, m in DATED.findall(text["source_ref"]))
+        since, until = self.since, self.until
+        after, before = self.dated_since, self.dated_before
+        dates = [int(y + m) for y, m in DATED.findall(text["source_ref"])]
         return (
             all(re.search(p, text[name]) for name, p in self.says.items())
             and not any(re.search(p, text[n]) for n, p in self.lacks.items())
@@ -69,6 +71,7 @@ class Rule:
             # a row without a year, or a source without a date, meets no bound
             and (since is None or (year is not None and year >= since))
             and (until is None or (year is not None and year < until))
+            and (after is None or max(dates, default=0) >= after)
             and (before is None or max(dates, default=before) < before)
         )
 
