@@ -269,9 +269,23 @@ class Timer:
             self._groups[axis] = self.layout.group(axis)
         group = self._groups[axis]
         load = self.links.load(kind, volume, group, draw)
+        seconds = load.seconds
+        if axis == "tp" and kind in ("all_gather", "reduce_scatter"):
+            seconds = seconds + self.copy_s(volume) * where(
+                seconds > 0, 1.0, 0.0
+            )
         # a latency is paid with the seconds here, and never by itself
-        self._loads[key] = Load(load.seconds, 0.0, load.busy)
+        self._loads[key] = Load(seconds, 0.0, load.busy)
         return self._loads[key]
+
+    def copy_s(self, volume: Num) -> Num:
+        """Seconds in which a tensor of that many bytes is put together from shards of its sequence,
+        or cut into them: read and written once, where they do not lie one after the other.
+        """
+        rates = self.clock.rates
+        if not rates.shapes or rates.shapes.how.stack.sequence_first:
+            return 0.0
+        return 2.0 * volume / rates.memory
 
     def half(self, op: Op, work: Pass) -> Half:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it

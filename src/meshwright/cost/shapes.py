@@ -232,5 +232,7 @@ def _passes(work: Pass, r: ShapeRates) -> float:
     if work.kernel == LOSS:
         return 1.0 / r.of.loss
     if r.how.stack.norm == "torch" and work.kernel.startswith("norm "):
-        return r.how.wide_norm  # counted pass by pass, as `elementwise` is of all others
+        return (
+            r.how.wide_norm
+        )  # counted pass by pass, as `elementwise` is of all others
     return r.how.stack.elementwise

@@ -205,6 +205,10 @@ class Stack(Checked):
     """Share of the rate of matrix products and attention that its layers reach in training."""
     norm: Annotated[Norm, OWN] = "fused"
     """RMS norms are kernels of their own ("fused"), or operations of "torch"."""
+    sequence_first: Annotated[bool, OWN] = True
+    """Activations are [sequence, batch, hidden]: shards of the sequence lie one after the other. If
+    not, what gathers and scatters it over tp copies the whole tensor too.
+    """
     host_s: Annotated[Seconds, OWN] = 0.0
     """Seconds in which the host launches the forward pass of one layer."""
     step_s: Annotated[Seconds, OWN] = 0.0

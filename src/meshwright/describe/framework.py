@@ -142,6 +142,8 @@ class Framework(Checked):
     unfused: AttentionKernel
     """The kernel that it has for unfused attention."""
     norm: Norm
+    sequence_first: bool
+    """`Stack.sequence_first`."""
     elementwise: Annotated[float, Range(0.1, 100.0)]
     """Bytes that passes over activations move, over those that their inputs and outputs need."""
     elementwise_compiled: Annotated[float, Range(0.1, 100.0)]
@@ -270,6 +272,7 @@ class Framework(Checked):
             else self.elementwise,
             efficiency=self.efficiency,
             norm=self.norm,
+            sequence_first=self.sequence_first,
             host_s=self.host_s,
             step_s=self.step_s,
             cuda_graphs=self.cuda_graphs,
