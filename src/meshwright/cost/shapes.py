@@ -235,4 +235,6 @@ def _passes(work: Pass, r: ShapeRates) -> float:
         return (
             r.how.wide_norm
         )  # counted pass by pass, as `elementwise` is of all others
+    if work.kernel.startswith("rotary "):
+        return 1.0  # counted operation by operation (`count.attention`)
     return r.how.stack.elementwise

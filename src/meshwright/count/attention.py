@@ -42,6 +42,11 @@ half of them is negated (1), put beside the other (2), each multiplied (2 and 2)
 copied (2). Megatron-LM, core/models/common/embeddings/rope_utils.py: fused where mscale is 1 alone
 (count of this project).
 """
+COMPLEX_PASSES = 10.0, 10.0
+"""Reads and writes of queries and keys that rotate as complex numbers in fp32, twice as wide:
+widened (1 + 2), multiplied (2 + 2) and narrowed (2 + 1), and back the same. Source:
+pytorch/torchtitan@9dec370a, models/llama/model.py (count of this project).
+"""
 TORCH_PASSES = 10.0, 15.0
 """Reads and writes of queries and keys that operations of torch rotate: x cos + rotate_half(x) sin
 multiplies twice (2 each), negates half (1), puts halves side by side (2) and adds (3). Back:
@@ -49,6 +54,13 @@ gradients of both products (2 each) and of the negated half (1), each half in ze
 (2 each), and the sum of all three (6). Source: deepspeedai/Megatron-DeepSpeed@4efb479d,
 megatron/model/rotary_pos_embedding.py (count of this project).
 """
+ROTARY_PASSES = {
+    "apart": (2.0, 2.0),
+    "complex": COMPLEX_PASSES,
+    "torch": TORCH_PASSES,
+    "yarn": YARN_PASSES,
+}
+"""Word of `Counting.rotary`, or YaRN's where it is "plain" -> reads and writes of each element."""
 
 
 class DeviceHeads(NamedTuple):
@@ -179,22 +191,16 @@ def query_key_passes(
     if m.positions != "rope":
         return ops
     turned = microbatch.tokens * (heads.H + heads.K) * heads.q
-    if c.rotary == "apart":
-        ops.append(blocks.rotary("attention/rotary", turned, act=act))
-    elif c.rotary == "torch":
+    way = c.rotary
+    if way == "plain" and m.rope_scaling and m.rope_scaling.kind == "yarn":
+        way = "yarn"
+    if way in ROTARY_PASSES:
         ops.append(
             blocks.rotary(
-                "attention/rotary", turned, act=act, passes=TORCH_PASSES
-            )
-        )
-    elif (
-        c.rotary == "plain"
-        and m.rope_scaling
-        and m.rope_scaling.kind == "yarn"
-    ):
-        ops.append(
-            blocks.rotary(
-                "attention/rotary", turned, act=act, passes=YARN_PASSES
+                "attention/rotary",
+                turned,
+                act=act,
+                passes=ROTARY_PASSES[way],
             )
         )
     return ops

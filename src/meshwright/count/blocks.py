@@ -493,7 +493,7 @@ def rotary(
     x: Num,
     *,
     act: float,
-    passes: tuple[float, float] = (2.0, 2.0),
+    passes: tuple[float, float],
 ) -> Op:
     """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
     element each way. passes: times that it reads or writes them, forward and back.

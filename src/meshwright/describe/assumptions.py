@@ -156,11 +156,11 @@ class Counting(Checked):
     wider numbers where the sum has such (DeepSpeed); or "one pass" (the papers), which writes dW as
     wide as W.
     """
-    rotary: Annotated[Rotary, TIMED, Answered()] = "fused"
+    rotary: Annotated[Rotary, TIMED, Answered("rotary_meant")] = "fused"
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
-    neighbours; but for heads of latent attention, which are put together by copies ("copied"), or
-    by one kernel, where YaRN's of other heads, which are scaled too, are not ("plain"); or they are
-    passes of their own ("apart"), or several each, of plain "torch".
+    neighbours; or so but for heads of latent attention and YaRN's, which are scaled too ("plain":
+    one kernel puts the former together, which all others copy); or they are a pass of their own
+    ("apart"), or several, of halves in the numbers of activations ("torch") or of "complex" ones.
     """
     gate: Annotated[Gate, Answered()] = "fused"
     """SiLU(gate) * up is one kernel ("fused"), or SiLU and product are two of plain "torch", the

@@ -289,6 +289,12 @@ class Framework(Checked):
         )
 
     @property
+    def rotary_meant(self) -> str:
+        """`Counting.rotary`: what is compiled is one pass."""
+        several = self.rotary in ("torch", "complex")
+        return "apart" if self.compiled and several else self.rotary
+
+    @property
     def full_meant(self) -> str:
         """`Counting.full`."""
         return self.full_compiled if self.compiled else self.full
