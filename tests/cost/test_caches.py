@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from meshwright.cost.hierarchy import levels, product_time, time
 from meshwright.cost.layer import Clock, Timer
 from meshwright.cost.network import Fabric
 from meshwright.count.work import Message, Product
-from meshwright.describe.assumptions import Overlap
+from meshwright.describe.assumptions import Overlap, Stack
 from meshwright.layout.placement import placed
 from meshwright.num import cache_key
 
@@ -94,3 +95,31 @@ def test_equal_products_are_timed_once_and_others_apart() -> None:
     assert time(h100, [*products, *again]) == pytest.approx(
         2 * sum(product_time(h100, p) for p in products), rel=1e-15
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "axis", "moved"),
+    [
+        ("all_gather", "tp", 2.0),
+        ("reduce_scatter", "tp", 2.0),
+        ("all_reduce", "tp", 0.0),
+        ("all_gather", "cp", 0.0),
+    ],
+)
+def test_shards_of_a_sequence_are_copied_into_their_place(
+    kind: str, axis: str, moved: float
+) -> None:
+    """[batch, sequence, hidden]: what a gather brings over tp is read and written once more, and
+    what a reduce-scatter sends; nothing where a group is one rank."""
+    at = [
+        rates(
+            chip("h100-sxm"),
+            "bf16",
+            replace(SET.chip, stack=Stack(sequence_first=first)),
+        )
+        for first in (True, False)
+    ]
+    first, second = (Timer(Clock(r, FABRIC, Overlap()), EIGHT) for r in at)
+    message = Message(kind, axis, 100e6)
+    longer = second.message(message).seconds - first.message(message).seconds
+    assert longer == pytest.approx(moved * 100e6 / at[1].memory)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import Job, Layout, catalog
-from meshwright.cost import host, products, shapes
+from meshwright.cost import attention, host, products, shapes
 from meshwright.count import blocks
 from meshwright.count.work import Op, Pass, Product
 from meshwright.describe.assumptions import ChipTime, Stack
@@ -228,16 +228,29 @@ def test_attention_is_as_measured(case: Case) -> None:
         assert all(abs(np.log(law / real)) < 0.23 for law, real in pairs)
 
 
-@pytest.mark.parametrize("kernel", ["fa2", "fa3", "cudnn"])
-def test_attention_backward_is_slower_as_measured(kernel: str) -> None:
-    """From 2,048 tokens; masked and unmasked calls alike."""
-    shares = [
-        float(row["backward"]) / float(row["forward"])
-        for row in published("kernels/attention_passes")
-        if row["kernel"] == kernel and int(row["seq"]) >= 2048
-    ]
-    law = as_written()["h100"].attention[kernel].backward
-    assert law == pytest.approx(np.median(shares), rel=0.03)
+@pytest.mark.parametrize(
+    ("kernel", "limit"), [("fa2", 0.06), ("fa3", 0.15), ("cudnn", 0.1)]
+)
+def test_a_backward_pass_of_attention_is_as_measured(
+    kernel: str, limit: float
+) -> None:
+    """On an H100 at full clock, from 2,048 tokens: the median error is below the limit."""
+    law, peak = as_written()["h100"], 989.0
+    errors = []
+    for row in published("kernels/attention_passes"):
+        tokens = float(row["seq"])
+        if row["kernel"] != kernel or tokens < 2048:
+            continue
+        keys = tokens / 2 if row["causal"] == "1" else tokens
+        paid = attention.paid_keys(
+            keys, tokens, backward=True, kernel=kernel, of=law
+        )
+        share = attention.fused_rate(
+            paid, head=128.0, backward=True, kernel=kernel, of=law
+        )
+        rate = peak * share * keys / paid
+        errors.append(abs(rate / float(row["backward"]) - 1))
+    assert np.median(errors) < limit
 
 
 CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}

@@ -738,7 +738,7 @@ def test_latent_attention(rank: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("rotary", "queries"),
-    [("plain", 8 + 8), ("copied", 24 + 24), ("apart", 48)],
+    [("plain", 8 + 8), ("torch", 24 + 24), ("apart", 48)],
 )
 def test_heads_of_latent_attention_are_put_together(
     rotary: str, queries: int
@@ -1284,6 +1284,9 @@ def test_plain_torch_rotates_and_gates_operation_by_operation() -> None:
     x = N * (LLAMA.heads + LLAMA.K) / TP * LLAMA.h * A
     turned = rows(of_layer(LLAMA, rotary="torch"))["attention/rotary"]
     assert turned.bytes == (10 * x, 15 * x)
+    # widened to fp32 (1 + 2), multiplied (2 + 2), narrowed (2 + 1)
+    wide = rows(of_layer(LLAMA, rotary="complex"))["attention/rotary"]
+    assert wide.bytes == (10 * x, 10 * x)
     F = N * LLAMA.ffn / TP * A
     one = fused["ffn/activation"]
     assert (*one.bytes, one.kept) == (3 * F, 5 * F, 2 * F)

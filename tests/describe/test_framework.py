@@ -277,3 +277,13 @@ def test_the_joints_of_a_job_are_read_with_their_answers() -> None:
         for f in source.rglob("*.py")
     }
     assert not {file for file, found in raw.items() if found}
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "fsdp", "megatron-2021"])
+def test_what_is_compiled_rotates_in_one_pass(name: str) -> None:
+    """Operation by operation in eager mode; one kernel where torch.compile fuses them."""
+    eager = replace(frameworks()[name], compiled=False)
+    assert eager.rotary_meant == eager.rotary in ("complex", "torch")
+    assert replace(eager, compiled=True).rotary_meant == "apart"
+    fused = replace(eager, rotary="plain", compiled=True)
+    assert fused.rotary_meant == "plain"
