@@ -48,7 +48,7 @@ BEHIND = {
     f"plan {ON} {SMALL} --assumptions realistic,lbl-2024": ("assumptions  ",),
     f"plan {ON} {SMALL} --tokens 1T --deadline 90d": ("(chosen)",),
     f"plan {ON} {SMALL} --against tp=8": ("yours against the best",),
-    "plan llama3-70b --on 8xh100-sxm --batch 64seq": ("closest:",),
+    "plan llama3-70b --on 8xh100-sxm --batch 64seq": ("fullest chip",),
     f"sweep {ON} {SMALL} --over chips=8..64": ("MFU", "speed-up: tokens/s"),
     f"sweep {ON} --zero 3 --fixed --over chips=8,16 --over seq=4k,8k": (
         "down, ",
@@ -59,7 +59,7 @@ BEHIND = {
     "limits h100 a100": ("ends (no grid)",),
     "limits h100 --sensitivity": ("network latency",),
     "roofline llama3-70b --on 512xtpu-v5p --batch 4M": ("X_opt", "comm sum"),
-    "read run.sh --on 16xh100-sxm": ("settings understood",),
+    "read run.sh --on 16xh100-sxm": ("settings understood", "layout   tp 2"),
     "compare run.log --job run.sh --on 16xh100-sxm": ("median of the log",),
     f"advise {ON} --tp 8 --zero 1": ("left out: ", "out-of-memory risk"),
     "advise run.sh --on 16xh100-sxm --steps run.log": ("microbatch 1 -> 2",),

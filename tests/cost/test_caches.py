@@ -13,8 +13,9 @@ from meshwright.cost.chip import rates
 from meshwright.cost.hierarchy import levels, product_time, time
 from meshwright.cost.layer import Clock, Timer
 from meshwright.cost.network import Fabric
-from meshwright.count.work import Message, Product
+from meshwright.count.work import Product
 from meshwright.describe.assumptions import Overlap, Stack
+from meshwright.exchange.types import Message
 from meshwright.layout.placement import placed
 from meshwright.num import cache_key
 

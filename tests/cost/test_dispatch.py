@@ -16,9 +16,10 @@ from meshwright.cost.network import Fabric
 from meshwright.count import moe
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import count_microbatch
-from meshwright.count.reach import Draw, expected_reach
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
+from meshwright.exchange.experts import KERNELS
+from meshwright.exchange.reach import Draw, expected_reach
 from published_rows import published
 
 H100 = Fabric.from_network(catalog.network("dgx-h100"), NetworkTime("nccl"))
@@ -83,18 +84,13 @@ def test_tokens_that_travel_once_are_copied_once() -> None:
     job = Job("mixtral-8x7b", "8xh100-sxm", 8, layout)
     copies, width = 2 * 4096.0, job.model.hidden * 2
     once = replace(job, software=Software(dispatcher="hybridep"))
-    assert (
-        moe.dispatch(
-            DeviceMicrobatch.from_layout(job, layout), copies, "dispatch"
-        ).forward.memory
-        == 4 * copies * width
-    )
-    assert (
-        moe.dispatch(
-            DeviceMicrobatch.from_layout(once, layout), copies, "dispatch"
-        ).forward.memory
-        == (1.75 / 2 + 1) * copies * width
-    )
+    moved = [
+        moe.exchanged(
+            DeviceMicrobatch.from_layout(j, layout), copies, job.model.hidden
+        )[0].forward.memory
+        for j in (job, once)
+    ]
+    assert moved == [4 * copies * width, (1.75 / 2 + 1) * copies * width]
 
 
 @pytest.mark.parametrize(
@@ -124,6 +120,16 @@ def test_arrays_busy_and_floor(draw: Draw) -> None:
     for group in ((8, 4), (1, 32), (2, 16), (8, 64)):
         floor = H100.bound.load("deepep", 1e8, (8, 4), draw).seconds
         assert floor <= H100.load("deepep", 1e8, group, draw).seconds
+
+
+def test_kernels_that_nobody_measured_on_a_link_reach_the_lowest_share() -> (
+    None
+):
+    """Those of a link that takes another one's numbers reach its share."""
+    kernels = KERNELS["hybridep"]
+    assert kernels.share("nvlink5", "") == 0.87
+    assert kernels.share("infinity-fabric", "nvlink5") == 0.87
+    assert kernels.share("my-link", "") == 0.75
 
 
 def test_a_job_that_names_its_dispatcher() -> None:

@@ -29,10 +29,10 @@ from meshwright.cost.network import (
     Fabric,
     algorithm_and_source,
 )
-from meshwright.count.reach import Draw
 from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.transport import Transport
+from meshwright.exchange.reach import Draw
 
 A0, A1 = 1e-6, 7e-6
 W0, W1 = 300e9, 40e9
@@ -499,8 +499,10 @@ def test_lines_and_planes_through_points() -> None:
 
 @pytest.mark.parametrize("group", [(8, 1), (8, 4), (1, 4), (1, 1)])
 def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
-    """4 of the experts: N (1 - (1 - 1/N)^4) nodes, and n (1 - (1 - 1/n)^4) ranks inside."""
-    near = Transport("near", inside=True, exchange_launch=2e-6, deepep=0.8)
+    """4 of the experts: N (1 - (1 - 1/N)^4) nodes, and n (1 - (1 - 1/n)^4) ranks inside, at 0.75 of
+    the rate of a link like NVLink 4.
+    """
+    near = Transport("near", inside=True, exchange_launch=2e-6, like="nvlink4")
     far = Transport("far", exchange_launch=5e-6)
     net = replace(links(), transports=(near, far))
     (g, n_), k = group, 4
@@ -509,7 +511,7 @@ def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
     def reached(x: int) -> float:
         return x * (1 - (1 - 1 / x) ** k)
 
-    inside = token * reached(n) * (g - 1) / g / 0.8 / W0
+    inside = token * reached(n) * (g - 1) / g / 0.75 / W0
     outside = token * reached(n_) * (n_ - 1) / n_ / W1
     start = 2e-6 + (5e-6 if n_ > 1 else 0.0)
     found = net.load("deepep", V, floats(group), Draw(k))

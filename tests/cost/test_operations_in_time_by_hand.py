@@ -29,7 +29,7 @@ from meshwright.cost.layer import (
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.work import Message, Op, Pass, Product
+from meshwright.count.work import Op, Pass, Product
 from meshwright.describe.assumptions import (
     ChipTime,
     Hide,
@@ -40,6 +40,7 @@ from meshwright.describe.assumptions import (
 )
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.kernels import FusedAttention, kernels
+from meshwright.exchange.types import Message
 from refusals import refusal
 
 KERNELS = replace(

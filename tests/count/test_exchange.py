@@ -1,5 +1,5 @@
-"""Context parallelism by gather, ring and all-to-all: bytes by hand, the same work, rules and
-seconds."""
+"""Keys and values over cp by gather, ring and all-to-all, and tokens to experts: bytes by hand, the
+same work, rules and seconds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from meshwright import Job, Layout
 from meshwright.exchange import EXCHANGES, RankHeads
+from meshwright.exchange.experts import DISPATCHERS, Tokens
+from meshwright.exchange.reach import Draw
 from meshwright.layout.rules import broken
 from refusals import refusal
 
@@ -46,6 +48,41 @@ def test_elements_by_hand(name: str) -> None:
     forward, backward = SENT[name]
     assert [*EXCHANGES[name].forward(HEADS)] == forward
     assert [*EXCHANGES[name].backward(HEADS, False)] == backward
+
+
+TOKENS = Tokens(own=100.0, copies=200.0, ep=4, etp=2, draw=Draw(2))
+ONCE = 200.0 * (1 + 4 * (1 - (3 / 4) ** 2) / 2)
+DISPATCHED = {
+    "alltoall": [([("all_to_all", "ep", 200.0)], 800.0)] * 2,
+    "allgather": [
+        ([("all_gather", "etp", 200.0), ("all_gather", "ep", 800.0)], 800.0),
+        (
+            [
+                ("reduce_scatter", "ep", 800.0),
+                ("reduce_scatter", "etp", 200.0),
+            ],
+            800.0 + 3 * 400.0,
+        ),
+    ],
+    "deepep": [([("deepep", "ep", 200.0)], ONCE)] * 2,
+    "hybridep": [([("hybridep", "ep", 200.0)], ONCE)] * 2,
+}
+"""What each sends of `TOKENS`, and moves in memory: to the experts, and back."""
+
+
+@pytest.mark.parametrize("name", DISPATCHERS)
+def test_a_dispatcher_by_hand(name: str) -> None:
+    """A new dispatcher fails here until its numbers stand above."""
+    it = DISPATCHERS[name]
+    for way, (sent, moved) in zip(
+        (it.away, it.back), DISPATCHED[name], strict=True
+    ):
+        traffic = way(TOKENS)
+        assert [m[:3] for m in traffic.messages] == sent
+        assert all(
+            m.draw.copies == (2 if it.kernels else 1) for m in traffic.messages
+        )
+        assert traffic.moved == pytest.approx(moved)
 
 
 JOB = Job("llama3-8b", "64xh100-sxm", 8, seq=65536)

@@ -19,12 +19,13 @@ from meshwright.count import model as models
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer, parameters
-from meshwright.count.work import Message, Op
+from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.cluster import NOWHERE
 from meshwright.describe.layers import Kind
 from meshwright.describe.layout import SCHEMES
 from meshwright.describe.mixers import Linear
+from meshwright.exchange.types import Message
 from meshwright.layout import rules
 from meshwright.layout.placement import placed
 from meshwright.step.activations import backward_bytes

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from meshwright.count.reach import Draw, expected_reach
+from meshwright.exchange.reach import Draw, expected_reach
 
 
 def divisors(n: int) -> list[int]:

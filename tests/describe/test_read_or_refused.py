@@ -36,6 +36,7 @@ from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.read import read, tables_merged, to_dict
 from meshwright.describe.software import Software
+from meshwright.exchange.experts import KERNELS
 from meshwright.formats.toml import thing_named
 from meshwright.step import oom
 from meshwright.sweep import vary
@@ -103,7 +104,7 @@ FRAMEWORK = (
             job("tp2 dp32 ep8 zero1", MIXTRAL),
             software=Software(cuda_graphs="parts", dispatcher=kernel),
         )
-        for kernel in ("deepep", "hybridep")
+        for kernel in KERNELS
     ),
     *(replace(of, framework=framework("megatron-core")) for of in JOBS),
 )

@@ -14,31 +14,33 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from meshwright import Job, Layout, Term, predict
+from meshwright import Job, Layout, Prediction, Term, predict
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import MEGATRON
 from meshwright.describe.cluster import Installation
 from meshwright.report.explain import value
 from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share
+from meshwright.report.predict import details
 from meshwright.report.roofline import _tokens as tokens
-from meshwright.report.run_card import binding
+from meshwright.report.run_card import binding, verdict
 from meshwright.report.text import (
     CAUSES,
     Bar,
     beside_words,
-    chance,
+    chip_hours,
     count,
-    evidence,
-    headline,
+    interruptions,
     layout_words,
     percent,
+    priced_run,
     range_text,
-    room,
+    risk_words,
+    run_words,
     seconds,
     short_words,
     signed,
-    whole_run,
+    step_words,
 )
 from meshwright.units import show
 
@@ -185,46 +187,36 @@ def test_another_layout_is_named_by_what_it_has_instead() -> None:
     assert beside_words(Layout(tp=2, dp=32), far) == short_words(far)
 
 
-def test_the_headline_says_what_was_predicted() -> None:
+def lines_of(p: Prediction) -> str:
+    """What stands behind the card of a prediction, before its tables."""
+    return "\n".join(str(line) for line in details(p))
+
+
+def test_details_say_what_was_predicted_and_how_sure_it_is() -> None:
     p = predict(JOB)
-    text = " ".join(headline(p))
-    assert (
-        seconds(p.step_time_s) in text
-        and f"{p.tokens_per_s_per_chip:,.0f} per chip" in text
-    )
-    assert f"{100 * p.mfu:.1f} %" in text and "fits" in text
-    days = p.train_time_s
-    assert days is not None and f"{days / 86400:.3g}" in whole_run(p)
+    text = lines_of(p)
+    assert f"{p.tokens_per_s_per_chip:,.0f} tokens/s" in text
+    assert f"MFU {100 * p.mfu:.1f} %, HFU {100 * p.hfu:.1f} %" in text
+    assert p.chip_hours is not None
+    assert f"{count(p.chip_hours)} (" in chip_hours(p)
+    assert chip_hours(p) in text
+    assert f"microbatch 1 ({p.microbatches} a step)" in text
+    assert "90 % interval from published runs" in text
+    assert "nearest runs: " in text
+    unproved = predict(replace(JOB, assumptions=MEGATRON))
+    assert unproved.interval_s is None
+    assert "published runs" not in lines_of(unproved)
 
 
-def test_the_headline_says_how_sure_it_is() -> None:
+def test_a_step_is_said_with_its_interval() -> None:
     p = predict(JOB)
     assert p.interval_s is not None
     low, high = p.interval_s
-    text = " ".join(headline(p))
     assert low < p.step_time_s < high
-    assert (
-        f"{seconds(p.step_time_s)} (90 %: {range_text(low, high, seconds)})"
-        in text
-    )
+    ends = range_text(low, high, seconds)
+    assert step_words(p) == f"{seconds(p.step_time_s)} (90 %: {ends})"
     assert range_text(7.25, 8.6, seconds) == "7.25-8.6 s"
     assert range_text(0.5, 1.5, seconds) == "500 ms-1.5 s"
-    assert any(
-        run in " ".join(evidence(p))
-        for run in ("nearest runs", "megatron-bridge")
-    )
-    unproved = predict(
-        Job(
-            "llama3-8b",
-            "64xh100-sxm",
-            128,
-            JOB.layout,
-            assumptions=MEGATRON,
-        )
-    )
-    assert unproved.interval_s is None and "published runs" not in " ".join(
-        headline(unproved)
-    )
 
 
 def test_every_cause_is_explained() -> None:
@@ -233,7 +225,8 @@ def test_every_cause_is_explained() -> None:
 
 @pytest.mark.parametrize("chips", [1, 8])
 def test_a_run_without_length_has_no_costs(chips: int) -> None:
-    assert whole_run(predict(Job("llama3-8b", f"{chips}xh100-sxm", 8))) == ""
+    p = predict(Job("llama3-8b", f"{chips}xh100-sxm", 8))
+    assert chip_hours(p) == run_words(p) == interruptions(p) == ""
 
 
 @pytest.mark.parametrize(
@@ -244,7 +237,7 @@ def test_a_price_that_nobody_could_look_up_is_said_to_be_so(
 ) -> None:
     """Of what a run costs; the catalogue notes it beside the number."""
     job = Job("gpt2", on, batch=64, tokens=1e9)
-    said = whole_run(predict(job, Layout(dp=8)))
+    said = priced_run(predict(job, Layout(dp=8)))
     assert re.search(r" USD \(.*\) at (AWS|Google)'s ", said)
     assert said.count(", an unverified price") == int(unverified)
 
@@ -258,19 +251,18 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     assert 0.1 < p.risk_of_oom < 0.5 and not p.fits
     needed = p.memory_bytes["needed"]
     assert needed < p.memory_bytes["capacity"]
-    words = room(p)
-    assert words.startswith("may not fit: memory") and "NOT" not in words
-    assert words.endswith(
-        f"risk of running out {chance(p.risk_of_oom)}, above the 10 % accepted"
-    )
+    words = verdict(p).text
+    assert words.startswith("may not fit: ") and "NOT" not in words
+    risk = risk_words(p.risk_of_oom)
+    assert words.endswith(f"risk {risk}, above the 10 % accepted")
     near = predict(replace(job, headroom=p.risk_of_oom - 1e-6))
-    assert room(near).endswith(
-        f"{(risk := chance(p.risk_of_oom))}, just above the {risk} accepted"
-    )
-    asked = predict(replace(job, headroom=0.5))
-    assert asked.fits and ": fits (" in room(asked)
-    short = predict(replace(job, model=model("llama3-70b")))
-    assert room(short).startswith("does NOT fit") and "short" in room(short)
+    said = f"risk {risk}, just above the {risk} accepted"
+    assert verdict(near).text.endswith(said)
+    asked = verdict(predict(replace(job, headroom=0.5)))
+    assert (asked.label, asked.text[:4]) == ("yes", "fits")
+    assert "accepted" not in asked.text
+    short = verdict(predict(replace(job, model=model("llama3-70b")))).text
+    assert short.startswith("does NOT fit: needs") and "short" in short
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])

@@ -340,9 +340,9 @@ class Plans(NamedTuple):
         if self.size:
             yield from (reports.sizing_table(self.size), "")
         for name, each in self.plans.items():
-            again = self.again[name]
-            yield reports.why_report(each, again)
-            yield ""
+            if len(self.plans) > 1:
+                yield f"under {name}"
+            yield from (reports.why_report(each, self.again[name]), "")
         if self.mine:
             yield from (reports.against(self.mine, self.first), "")
         if self.aside:

@@ -65,7 +65,7 @@ def read(
         lambda: reading_card(
             reading, file, job, needs=needs, given=given, output=output
         ),
-        lambda: [reading_report(reading, file, job, needs)],
+        lambda: reading_report(reading, job),
         files={".toml": lambda: dump_job(job)} if job else None,
     )
 

@@ -2,7 +2,7 @@
 
 A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It reaches N (1 - (1 -
 1/N)^k) nodes, and is handed on inside them to n (1 - (1 - 1/n)^k) ranks; to fewer where a router is
-limited to groups of experts (`count.reach`):
+limited to groups of experts (`exchange.reach`):
 
     b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net
     b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
@@ -16,23 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..count.reach import Draw, expected_reach
 from ..count.work import Op
+from ..exchange.experts import KERNELS
+from ..exchange.reach import Draw, expected_reach
 from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import over
 
-IN_ORDER = "hybridep"
-"""What hands a rank its copies in the order of its experts: after DeepEP, as around an all-to-all,
-the host launches what counts, pads and sorts them (Megatron-LM d98e8a6,
-core/transformer/moe/token_dispatcher.py: _DeepepManager, _HybridEPManager)."""
-
 
 def has_dispatch_kernel(ops: Iterable[Op]) -> bool:
     """Tokens go to experts by a kernel that orders them too."""
     return any(
-        message.kind == IN_ORDER for op in ops for message in op.forward.comm
+        message.kind in KERNELS and KERNELS[message.kind].ordered
+        for op in ops
+        for message in op.forward.comm
     )
 
 
@@ -43,7 +41,7 @@ def once_a_node(
     draw: Draw,
     kernel: str,
 ) -> Load:
-    """One way of a layer's tokens by a `kernel` of ONCE_A_NODE; V bytes are sent by a rank if each
+    """One way of a layer's tokens by a `kernel` of `KERNELS`; V bytes are sent by a rank if each
     copy goes by itself.
     """
     s = over(net, group).span
@@ -56,7 +54,7 @@ def once_a_node(
         * expected_reach(s.n, draw)
         * (s.g - 1)
         / s.g
-        / getattr(near, kernel)
+        / KERNELS[kernel].share(near.name, near.like)
     )
     nodes = expected_reach(s.nodes, draw)
     outside = token * nodes * (s.nodes - 1) / s.nodes

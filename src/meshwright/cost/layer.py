@@ -11,9 +11,10 @@ from operator import add, mul
 from typing import Any, NamedTuple
 
 from ..count import recompute
-from ..count.work import Message, Op, Pass
+from ..count.work import Op, Pass
 from ..describe.assumptions import Hide, Overlap
 from ..describe.layout import Layout
+from ..exchange.types import Message
 from ..num import (
     SCALARS,
     Num,

@@ -13,10 +13,10 @@ from itertools import chain
 from pkgutil import resolve_name
 from typing import Any
 
-from ..count.reach import Draw
-from ..count.work import ONCE_A_NODE
 from ..describe.assumptions import COLLECTIVES, NetworkTime
 from ..describe.network import Network
+from ..exchange.experts import KERNELS
+from ..exchange.reach import Draw
 from ..layout.placement import node_ranks
 from ..num import Num, anywhere, where
 from . import dispatch_kernels
@@ -120,9 +120,8 @@ class Fabric(Links):
         rank.
 
         send: one message between neighbouring stages, `group` the pp axis; ring: blocks of V/n go
-        round the group, n - 1 sends to the next rank one after the other; kinds of ONCE_A_NODE:
-        tokens to the experts of a `draw` each by kernels that send them once to a node, not by the
-        algorithm.
+        round the group, n - 1 sends to the next rank one after the other; kinds of `KERNELS`:
+        tokens to the experts of a `draw` each by kernels of a dispatcher, not by the algorithm.
 
         Each of plain numbers is timed once; numbers that know their items, columns, and groups that
         know the links they lie on (roofline's), each for themselves.
@@ -150,7 +149,7 @@ class Fabric(Links):
             n, sends = group_ranks(V, group)
             passed = self.load("send", V / n, group)
             return passed * where(sends, n - 1.0, 0.0)
-        if kind not in ONCE_A_NODE or isinstance(self.algorithm, Free):
+        if kind not in KERNELS or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
         if isinstance(self.algorithm, Bound):
             return dispatch_kernels.floor_load(self, V, group, draw)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..describe.layers import Kind
 from ..describe.model import Model
 from ..exchange import EXCHANGES
+from ..exchange.types import Message
 from ..num import Num, maximum, where
 from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
@@ -28,7 +29,7 @@ from .parallel import (
     row_parallel,
 )
 from .sparse import indexer
-from .work import Message, Op
+from .work import Op
 
 SPARSE = ("sparse", "chosen")
 """Mixers that read the keys which an indexer picked."""

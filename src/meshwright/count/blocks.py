@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..exchange.types import Message
 from ..num import Num
-from .work import SUMMED, Message, Op, Pass, Product
+from .work import SUMMED, Op, Pass, Product
 
 
 class Numbers(NamedTuple):

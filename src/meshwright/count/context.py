@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from ..describe.layout import Layout
 from ..exchange import EXCHANGES, AttentionWork, Collective, RankHeads
+from ..exchange.types import Message
 from ..num import Num
 from .microbatch import DeviceMicrobatch
-from .work import Message, Op
+from .work import Op
 
 
 def exchange(

@@ -36,9 +36,9 @@ parallelism".
 
 from __future__ import annotations
 
+from ..exchange.types import Message
 from .blocks import FP32, NORM_STATISTICS
 from .microbatch import DeviceMicrobatch
-from .work import Message
 
 
 def statistics(microbatch: DeviceMicrobatch) -> tuple[Message, ...]:

@@ -14,12 +14,13 @@ from collections.abc import Callable
 from functools import partial
 
 from ..describe.layers import Kind
+from ..exchange.types import Message
 from ..num import Num
 from . import blocks
 from .blocks import Messages, Numbers
 from .linear import linear
 from .microbatch import DeviceMicrobatch
-from .work import Message, Op
+from .work import Op
 
 
 def mlp2d_layer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:

@@ -10,6 +10,9 @@ Routing is taken as balanced, so a rank computes as many token copies as it send
 from __future__ import annotations
 
 from ..describe.model import MoE
+from ..exchange.experts import ALLTOALL, DISPATCHERS, Tokens
+from ..exchange.reach import Draw
+from ..exchange.types import Message
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
@@ -17,8 +20,7 @@ from .feed_forward import dense, gated
 from .linear import linear
 from .microbatch import DeviceMicrobatch
 from .parallel import after, norm, pre_norm
-from .reach import Draw, expected_reach
-from .work import ONCE_A_NODE, Message, Op, Pass, fed
+from .work import Op, Pass, fed
 
 PADDED = 16.0
 """Tokens to whose multiple an expert's share is rounded up in FP8."""
@@ -93,15 +95,7 @@ def routed_experts(
         if pads > 1 and copied and not fused
         else []
     )
-    if microbatch.profile and microbatch.profile.dispatcher == "allgather":
-        away, back = gathered(microbatch, sent, D)
-        split = []
-    else:
-        away, back = (
-            dispatch(microbatch, sent, "dispatch"),
-            combine(microbatch, sent),
-        )
-        split = [inner(microbatch, x, D)]
+    away, split, back = exchanged(microbatch, sent, D)
     away = away._replace(
         source="experts/narrow" if moe.latent else source,
         needs=microbatch.shard * D * act,
@@ -230,76 +224,52 @@ def computing_experts(moe: MoE) -> float:
     return moe.top_k * moe.experts / (moe.experts + moe.idle_experts)
 
 
-def dispatch(microbatch: DeviceMicrobatch, sent: Num, name: str) -> Op:
-    """Sort `sent` token copies by expert and exchange them over ep; backward sends the gradients
-    the other way.
+def exchanged(
+    microbatch: DeviceMicrobatch, sent: Num, D: float
+) -> tuple[Op, list[Op], Op]:
+    """`sent` token copies of D numbers on their way to experts, what etp ranks of an expert
+    exchange apart, and the way back; backward, gradients go the other way.
 
-    An all-to-all reads and writes all copies twice: sorted by rank before it, by expert after it.
-    Kernels that send a token once read it where it is, and it is copied for its experts where it
-    arrives: once read a rank, once written an expert.
+    Back, they are weighed and summed: autograd keeps each copy, for the gradient of its weight.
     """
-    moe = microbatch.model.moe
-    width = ((moe and moe.latent) or microbatch.model.hidden) * microbatch.act
-    message = Message("all_to_all", "ep", sent * width)
-    passes: Num = 4.0
-    if (
-        moe
-        and microbatch.profile
-        and microbatch.profile.dispatcher in ONCE_A_NODE
-    ):
+    layout, moe, by = (
+        microbatch.layout,
+        microbatch.model.moe,
+        microbatch.profile,
+    )
+    width = D * microbatch.act
+    copies = sent * width
+    draw = Draw()
+    dispatcher = ALLTOALL
+    if moe and by:
+        dispatcher = DISPATCHERS[by.dispatcher]
         draw = Draw(
             moe.top_k,
-            row=moe.experts
-            if microbatch.profile.routing == "neighbours"
-            else 0,
+            row=moe.experts if by.routing == "neighbours" else 0,
             groups=moe.groups,
             top_groups=moe.top_groups,
         )
-        message = message._replace(
-            kind=microbatch.profile.dispatcher, draw=draw
-        )
-        passes = expected_reach(microbatch.layout.ep, draw) / moe.top_k + 1.0
-    step = Pass(0.0, 0.0, passes * sent * width, (message,))
-    return Op(f"experts/{name}", "vector", step, step, needs=sent * width)
-
-
-def combine(microbatch: DeviceMicrobatch, sent: Num) -> Op:
-    """Tokens come back from their experts and are weighed and summed: autograd keeps each copy, for
-    the gradient of its weight.
-    """
-    op = dispatch(microbatch, sent, "combine")
+    tokens = Tokens(
+        microbatch.shard * width, copies, layout.ep, layout.etp, draw
+    )
+    away, back = (
+        Pass(memory=traffic.moved, comm=traffic.messages)
+        for traffic in (dispatcher.away(tokens), dispatcher.back(tokens))
+    )
+    apart = not dispatcher.joins_etp
+    returned = copies if apart else copies * layout.etp
     autograd = microbatch.counting.backward_needs == "autograd"
-    return op._replace(saved=op.needed) if autograd else op
-
-
-def gathered(
-    microbatch: DeviceMicrobatch, sent: Num, D: float
-) -> tuple[Op, Op]:
-    """(to experts, back): a rank gathers the tokens of all ranks of experts, etp ranks of each too,
-    and picks the copies of its own; what they return is added up to all tokens, which are
-    reduce-scattered. Backward the other way round.
-
-    Picked, x = `sent` etp copies are read and written; added up, zeros of all tokens are written,
-    and copies are read and added to them (3 x). Source: NVIDIA/Megatron-LM@d98e8a64,
-    core/transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher.
-    """
-    layout, width = microbatch.layout, D * microbatch.act
-    near = microbatch.shard * layout.etp * width
-    whole = near * layout.ep
-    copies = sent * layout.etp * width
-    gathers = (
-        Message("all_gather", "etp", near),
-        Message("all_gather", "ep", whole),
-    )
-    scatters = (
-        Message("reduce_scatter", "ep", whole),
-        Message("reduce_scatter", "etp", near),
-    )
-    picked = Pass(0.0, 0.0, 2 * copies, gathers)
-    summed = Pass(0.0, 0.0, whole + 3 * copies, scatters)
     return (
-        Op("experts/dispatch", "vector", picked, summed, needs=near),
-        Op("experts/combine", "vector", summed, picked, needs=copies),
+        Op("experts/dispatch", "vector", away, back, needs=copies),
+        [inner(microbatch, sent * layout.etp, D)] if apart else [],
+        Op(
+            "experts/combine",
+            "vector",
+            back,
+            away,
+            needs=returned,
+            saved=returned if autograd else 0.0,
+        ),
     )
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..describe.layout import Layout
+from ..exchange.types import Message
 from ..num import Num
 from . import blocks, gspmd
 from .blocks import PLAIN, Matrix, Messages
 from .microbatch import DeviceMicrobatch
-from .work import Message, Op
+from .work import Op
 
 
 class Entry(NamedTuple):

@@ -11,13 +11,14 @@ there. Source: DeepSeek-AI 2025, DeepSeek-V3.2-Exp (arXiv 2512.02556), section 2
 
 from __future__ import annotations
 
+from ..exchange.types import Message
 from ..num import Num
 from . import blocks
 from .blocks import Matrix
 from .linear import linear
 from .mask import seen
 from .microbatch import DeviceMicrobatch
-from .work import Message, Op, Pass
+from .work import Op, Pass
 
 
 def indexer(microbatch: DeviceMicrobatch) -> list[Op]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ..describe.layers import Kind
 from ..describe.mixers import StateSpace
+from ..exchange.types import Message
 from ..num import Num, ceil_div, maximum
 from . import blocks
 from .blocks import Matrix, Messages
@@ -19,7 +20,7 @@ from .context import with_all_to_all
 from .linear import linear
 from .microbatch import DeviceMicrobatch
 from .parallel import after, column_parallel, pre_norm, row_parallel
-from .work import Message, Op, Pass
+from .work import Op, Pass
 
 SCAN = 9.0
 """FLOPs of a channel and state of Mamba's scan: discretise, decay, add, read out (Gu & Dao 2023,

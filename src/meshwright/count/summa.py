@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..describe.layers import Kind
+from ..exchange.types import Message
 from ..num import Num, maximum
 from . import blocks
 from .blocks import (
@@ -22,7 +23,7 @@ from .blocks import (
 from .context import exchange, heads_of
 from .mask import seen
 from .microbatch import DeviceMicrobatch
-from .work import Message, Op
+from .work import Op
 
 
 def summa_layer(microbatch: DeviceMicrobatch, kind: Kind) -> list[Op]:

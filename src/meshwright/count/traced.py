@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ..describe.layers import Kind
 from ..describe.traced import TracedOp
+from ..exchange.types import Message
 from ..num import Num, maximum
 from . import blocks
 from .blocks import AttentionCore, AttentionShape, Matrix, Messages
@@ -18,9 +19,9 @@ from .context import attended, exchange, heads_of
 from .linear import linear
 from .mask import seen
 from .microbatch import DeviceMicrobatch
-from .moe import combine, dispatch, inner
+from .moe import exchanged
 from .parallel import Entry, collectives, column_parallel
-from .work import Message, Op, Pass
+from .work import Op, Pass
 
 WIDTH = 2.0
 """Bytes of a number in which bytes of a trace are stated."""
@@ -43,15 +44,15 @@ def traced_operations(
     gathered: set[int] = set()
     for i, op in enumerate(ops):
         if routed and i == routed[0]:
-            sent = microbatch.shard * op.rows
-            width = float(op.inner)
-            yield dispatch(microbatch, sent, "dispatch")
-            yield inner(microbatch, sent * microbatch.layout.etp, width)
+            away, apart, back = exchanged(
+                microbatch, microbatch.shard * op.rows, float(op.inner)
+            )
+            yield from (away, *apart)
         yield _operation(microbatch, op, first=op.reads not in gathered)
         if op.cut == "column" and op.kind == "matmul":
             gathered.add(op.reads)
         if routed and i == routed[-1]:
-            yield combine(microbatch, microbatch.shard * op.rows)
+            yield back
 
 
 def _operation(microbatch: DeviceMicrobatch, op: TracedOp, first: bool) -> Op:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from ..describe.framework import Framework
 from ..describe.loss import losses
 from ..describe.model import Model
+from ..exchange.types import Message
 from ..num import Num, ceil_div
 from . import blocks, traced
 from .blocks import FP32, Matrix
 from .linear import linear
 from .microbatch import DeviceMicrobatch
 from .parallel import Entry, collectives, column_parallel, norm
-from .work import LOSS, Message, Op, Pass, also_sent
+from .work import LOSS, Op, Pass, also_sent
 
 
 def rows(model: Model, profile: Framework | None, tp: Num) -> Num:

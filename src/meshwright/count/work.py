@@ -6,37 +6,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..exchange.types import Message
 from ..num import Num
-from .reach import Draw
-
-ONCE_A_NODE = ("deepep", "hybridep")
-"""Dispatchers, and kinds of their messages, whose tokens travel once to each node
-(`describe.software`).
-"""
 
 SUMMED = "gradient sum"
 """Kernel that adds a gradient to that of earlier microbatches: it moves what it is said to,
 whatever else a framework fuses."""
 LOSS = "loss"
 """Kernels of a framework's loss: they move what its code says (`describe.loss`)."""
-
-
-class Message(NamedTuple):
-    """One collective over the ranks of one axis."""
-
-    kind: str
-    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; ring, blocks that go
-    round; or deepep or hybridep,
-    kernels that send a token once to a node.
-    """
-    axis: str
-    """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
-    bytes: Num
-    """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter,
-    all_to_all) or holds (all_reduce, broadcast, reduce).
-    """
-    draw: Draw = Draw()
-    """Of deepep and hybridep: the experts that a token goes to; `bytes` counts each of them."""
 
 
 class Product(NamedTuple):

@@ -52,8 +52,18 @@ class Range(NamedTuple):
 class OneOf(tuple[str, ...]):
     """The texts that a field, or the keys of its table, may be."""
 
+    titles: Mapping[str, str] = EMPTY
+    """What the help says of some of them."""
+
     def __new__(cls, *words: str) -> OneOf:
         return super().__new__(cls, words)
+
+    @classmethod
+    def titled(cls, things: Mapping[str, Any]) -> OneOf:
+        """The names of things that have a `title`."""
+        words = cls(*things)
+        words.titles = {name: thing.title for name, thing in things.items()}
+        return words
 
 
 class AnyText(NamedTuple):
@@ -213,6 +223,8 @@ class FieldKind:
     range: Range | None = None
     words: tuple[str, ...] = ()
     """The texts it may be, or its keys or entries."""
+    titles: Mapping[str, str] = EMPTY
+    """`OneOf.titles`."""
     reader: Callable[[str], Any] | None = None
     only: With | None = None
     """The options that have it."""
@@ -245,6 +257,7 @@ class FieldKind:
             unit=said[SIUnit].unit if SIUnit in said else "",
             range=said.get(Range),
             words=(*words, ASK) if by and words else (*words,),
+            titles=getattr(words, "titles", EMPTY),
             reader=reader and reader.reader,
             only=said.get(With),
             answered=by and by.by,

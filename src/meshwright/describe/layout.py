@@ -117,7 +117,7 @@ class Layout(Checked):
     as Epoch counts them).
     """
     cp_exchange: Annotated[
-        str, OneOf(*EXCHANGES), Searched("gather", together=True)
+        str, OneOf.titled(EXCHANGES), Searched("gather", together=True)
     ] = "gather"
     """How cp ranks give each query its keys (Transformer Engine: cp_comm_type)."""
     offload: Annotated[

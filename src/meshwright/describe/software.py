@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any
 
+from ..exchange.experts import DISPATCHERS, KERNELS
 from .fields import ActsOn, Checked, Known, OneOf, Prose
 from .frozen import short_repr
 from .recompute import FULL, PARTS
@@ -33,9 +34,7 @@ Norm = Annotated[str, OneOf("fused", "torch")]
 Float8 = Annotated[str, OneOf(*RECIPES)]
 Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
 WeightsQuantised = Annotated[str, OneOf("pass", "step")]
-Dispatcher = Annotated[
-    str, OneOf("alltoall", "allgather", "deepep", "hybridep")
-]
+Dispatcher = Annotated[str, OneOf.titled(DISPATCHERS)]
 TpOverlap = Annotated[str, OneOf("off", "backward", "all")]
 DpOverlap = Annotated[str, OneOf("off", "gradients", "zero3", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
@@ -107,13 +106,11 @@ class Software(Checked):
     dispatcher: Annotated[
         Dispatcher | None, ActsOn("experts of several ranks")
     ] = None
-    """How tokens reach experts: alltoall; allgather, where each rank gathers the tokens of all and
-    picks its own; or deepep and hybridep, which send a token to a node only once.
-    """
+    """How tokens reach experts."""
     routing: Annotated[
         Routing | None,
         ActsOn(
-            "tokens that are sent to a node only once (dispatcher deepep or hybridep)"
+            f"tokens that are sent to a node only once (dispatcher {' or '.join(KERNELS)})"
         ),
     ] = None
     """A token's experts are drawn, any as likely as another (drawn); or a benchmark deals them in

@@ -89,12 +89,6 @@ class Transport(Checked):
     exchange_launch: Seconds = 0.0
     exchange_copied: Amount = 0.0
     exchange_mix: Amount = 1.0
-    deepep: float = 0.5
-    """Share of the rate that DeepEP's kernels reach, which send a token once to a node (of a node's
-    transport).
-    """
-    hybridep: float = 0.5
-    """The same of HybridEP's kernels."""
     believed: float = 0.8
     """Share of the bandwidth that NCCL's tuner reckons with."""
     believed_ll: tuple[Bandwidth, ...] = ()

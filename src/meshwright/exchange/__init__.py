@@ -1,5 +1,6 @@
-"""Context parallelism: how the ranks of cp, which hold parts of every sequence, give each query its
-keys. One scheme per file; a new one is named in `EXCHANGES` (docs/extend.md).
+"""What ranks exchange inside a layer: those of cp, which hold parts of every sequence, give each
+query its keys (one scheme per file, named in `EXCHANGES`); those of ep bring tokens to their
+experts (`experts`, one entry a dispatcher).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The words of an exchange of keys and values between the ranks of cp: what is sent, and what
-attention then works on.
+"""What ranks send each other; and the words of an exchange of keys and values between the ranks of
+cp: what is sent, and what attention then works on.
 
 Letters: b sequences of T tokens, cut cp ways; H query and K key/value heads of one tp rank, of
 widths q (queries, keys) and v (values).
@@ -12,6 +12,24 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..num import Num
+from .reach import Draw
+
+
+class Message(NamedTuple):
+    """One collective over the ranks of one axis."""
+
+    kind: str
+    """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; ring, blocks that go
+    round; or the name of a dispatcher whose own kernels send it (`experts.KERNELS`).
+    """
+    axis: str
+    """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""
+    bytes: Num
+    """The FULL vector: what each rank ends with (all_gather), starts with (reduce_scatter,
+    all_to_all) or holds (all_reduce, broadcast, reduce).
+    """
+    draw: Draw = Draw()
+    """Of these kernels: the experts that a token goes to; `bytes` counts each of them."""
 
 
 class RankHeads(NamedTuple):
@@ -35,7 +53,7 @@ class Collective(NamedTuple):
     """One collective over cp."""
 
     kind: str
-    """As `count.work.Message`; ring: as many sends to the next rank as there are other ranks."""
+    """As `Message.kind`; ring: as many sends to the next rank as there are other ranks."""
     elements: Num
     """Of the full vector."""
 

@@ -11,9 +11,11 @@ from typing import NamedTuple
 
 from ..cost.layer import LayerCost, Seconds
 from ..count.recompute import recomputed_ops
-from ..count.work import ONCE_A_NODE, Message, Pass
+from ..count.work import Pass
 from ..describe.layers import kinds, sorts
 from ..describe.recompute import recompute, resolve
+from ..exchange.experts import KERNELS
+from ..exchange.types import Message
 from ..num import product
 from ..prediction.prediction import Prediction
 from ..program.order import Stage, rank_stages
@@ -23,7 +25,7 @@ from ..step.weights import gather_messages, reduction_messages
 from ..step.zero import is_sharded
 from . import chakra
 
-SAID = {"ring": "all_gather", **dict.fromkeys(ONCE_A_NODE, "all_to_all")}
+SAID = {"ring": "all_gather", **dict.fromkeys(KERNELS, "all_to_all")}
 """Kinds of messages that a simulator knows by another name."""
 AFTER = ("all_reduce", "reduce_scatter", "reduce")
 """Collectives of what a computation makes; others bring what it needs."""

@@ -120,4 +120,8 @@ def with_words(text: str, field: Field) -> str:
     if not unnamed:
         return text
     begin = "One of" if len(unnamed) == len(field.kind.words) else "Also"
+    titles = field.kind.titles
+    if titles:
+        each = "; ".join(f"{word}: {titles[word]}" for word in unnamed)
+        return f"{text} {begin} {each}."
     return f"{text} {begin} {', '.join(unnamed)}."

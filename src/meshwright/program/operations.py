@@ -15,10 +15,11 @@ from ..count import vocabulary
 from ..count.microbatch import DeviceMicrobatch
 from ..count.model import kinds, layer
 from ..count.recompute import recomputed_ops as again_in_count
-from ..count.work import Message, Op
+from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layers import Kind
 from ..describe.recompute import resolve
+from ..exchange.types import Message
 from ..layout.stages import microbatches
 from .order import Stage, rank_stages
 from .tiles import share

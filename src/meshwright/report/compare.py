@@ -137,11 +137,8 @@ CAUSED = 3
 def comparison_report(c: Comparison) -> RenderableType:
     """Everything `compare` prints."""
     p = c.predicted
-    parts = _head(
-        p,
-        f"{c.run.folder}: {p.job.model.name}, {len(c.run.metrics)} steps",
-        step_table(c),
-    )
+    words = layout_words(p.layout, p.microbatches)
+    parts: list[RenderableType] = [Text(words, "bold"), step_table(c)]
     if c.step:
         parts += [Text(), causes(c)]
     parts += [Text(), _memory(c)]
@@ -172,25 +169,16 @@ def of_log(c: Logged, notes: Sequence[str] = ()) -> RenderableType:
             f"{c.memory / reserved:.2f}",
             "the largest value in the log",
         )
-    title = f"{c.name}: {p.job.model.name}, {len(c.log.steps)} lines of {c.log.kind}"
     return Group(
-        *_head(p, title, table), Text(), *noted((*c.doubts, *c.why(), *notes))
+        Text(layout_words(p.layout, p.microbatches), "bold"),
+        table,
+        *noted((*c.doubts, *c.why(), *notes)),
     )
 
 
 MEASURED = "step | predicted | measured | ratio | what it is"
 Pair = tuple[str, float | None, float, str]
 """What was measured, its predicted and its measured seconds, how."""
-
-
-def _head(p: Prediction, title: str, table: Table) -> list[RenderableType]:
-    """What ran, how it was laid out, and the step as a whole."""
-    return [
-        Text(f"{title} on {int(p.layout.chips)} ranks", "bold"),
-        Text("  " + layout_words(p.layout, p.microbatches)),
-        Text(),
-        table,
-    ]
 
 
 def _seconds_row(pair: Pair) -> tuple[str, ...]:

@@ -96,10 +96,9 @@ def text(thing: Any, term: str = "") -> str:
     console = plain(Console, width=WIDTH, file=io.StringIO())
     if term and not isinstance(thing, Prediction):
         raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
+    card, *_ = _reports(thing)
     console.print(
-        explain.explanation_report(thing, term)
-        if term
-        else _reports(thing)[0](thing)
+        explain.explanation_report(thing, term) if term else card(thing)
     )
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
@@ -107,8 +106,8 @@ def text(thing: Any, term: str = "") -> str:
 Report = Callable[[Any], RenderableType]
 
 
-def _reports(thing: Any) -> tuple[Report, Report]:
-    """What makes the card of a result, and what makes its tables."""
+def _reports(thing: Any) -> tuple[Report, ...]:
+    """What makes the card of a result, and what makes the tables behind it."""
     from . import (
         compare,
         grid,
@@ -123,7 +122,7 @@ def _reports(thing: Any) -> tuple[Report, Report]:
         timeline,
     )
 
-    reports: dict[type, tuple[Report, Report]] = {
+    reports: dict[type, tuple[Report, ...]] = {
         Prediction: (run_card.predict_card, predict.prediction_report),
         Plan: (run_card.plan_card, lambda p: plan.plan_report(p, "")),
         Sweep: (sweep.sweep_card, sweep.sweep_report),
@@ -131,7 +130,7 @@ def _reports(thing: Any) -> tuple[Report, Report]:
             lambda g: grid.grid_card(g, "step_time_s"),
             lambda g: grid.grid_report(g, "step_time_s"),
         ),
-        Table: (table.table_report, table.table_report),
+        Table: (table.table_report,),
         Replay: (timeline.timeline_card, timeline.timeline_report),
         Limits: (limits_card.limits_card, limits.limits_report),
         Roofline: (roofline.roofline_card, roofline.roofline_report),
@@ -142,9 +141,10 @@ def _reports(thing: Any) -> tuple[Report, Report]:
 
 
 def html(thing: Any) -> str:
-    """The tables of the command line as HTML."""
+    """The card of the command line and the tables behind it as HTML."""
     console = plain(Console, record=True, width=WIDTH, file=io.StringIO())
-    console.print(_reports(thing)[1](thing))
+    for report in _reports(thing):
+        console.print(report(thing))
     code = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
 

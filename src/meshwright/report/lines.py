@@ -12,8 +12,6 @@ from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.text import Text
 
-from ..formats.bridge.reading import TAKEN
-
 LEAST = 40
 """Columns that a sentence takes on the narrowest terminal."""
 
@@ -52,13 +50,6 @@ class IndentedLine:
         self, console: Console, options: ConsoleOptions
     ) -> Measurement:
         return Measurement(LEAST, max(len(str(self)), LEAST))
-
-
-def taken_first(notes: Iterable[str]) -> tuple[list[str], list[str]]:
-    """(What was taken for what a file does not say, which stands above an answer, the rest)."""
-    every = [*notes]
-    first = [note for note in every if note.startswith(TAKEN)]
-    return first, [note for note in every if note not in first]
 
 
 def noted(sentences: Iterable[str]) -> Iterator[IndentedLine]:

@@ -16,8 +16,8 @@ from ..prediction.elastic import seconds_by_cause
 from ..prediction.prediction import Prediction
 from ..search import why_simpler
 from ..units import show
-from .lines import IndentedLine, noted, taken_first
-from .predict import memory_table, notes, time_table, title_and_headline
+from .lines import IndentedLine, noted
+from .predict import details, memory_table, time_table
 from .run_card import SEEN, yours
 from .tables import text_table
 from .text import (
@@ -53,43 +53,23 @@ def plan_report(plan: Plan, command: str) -> RenderableType:
 
 
 def why_report(plan: Plan, command: str) -> RenderableType:
-    """The best layout in full, and why it is the best; `command`: what predicts it again."""
-    first, rest = taken_first(plan.notes)
-    parts: list[RenderableType] = [
-        IndentedLine(note, "yellow") for note in first
-    ]
-    if plan.idle:
-        parts.append(IndentedLine(plan.idle, "yellow"))
-    if best := plan.best:
-        parts += [
-            *title_and_headline(best, not plan.idle),
-            Text(),
-            time_table(best),
-            Text(),
-            memory_table(best),
-            Text(),
-            IndentedLine(reason(plan)),
-        ]
+    """The best layout in full, and why it is the best; `command`: what predicts it again. Where
+    nothing fits, what comes closest.
+    """
+    shown = plan.best or plan.closest
+    parts: list[RenderableType] = []
+    if shown:
+        parts += [*details(shown), Text()]
+        parts += [time_table(shown), Text()] * (shown is plan.best)
+        parts += [memory_table(shown), Text()]
+    if plan.best:
+        parts.append(IndentedLine(reason(plan)))
         if plan.families:
             parts += [*_software(plan), elastic(plan)]
-        parts += [
-            *noted(rest),
-            *notes(best),
-            Text(),
-            Text(f"again: {command}"),
-        ]
-    else:
-        none = "fits" if plan.searched else "is legal"
-        parts.append(Text(f"no layout {none}", "bold red"))
-        parts += [IndentedLine(note, indent=2) for note in rest]
-        if plan.closest:
-            parts += [
-                Text(),
-                Text("closest:", "bold"),
-                *title_and_headline(plan.closest),
-                Text(),
-                memory_table(plan.closest),
-            ]
+    said = dict.fromkeys((*plan.notes, *(shown.notes if shown else ())))
+    parts += noted(said)
+    if command:
+        parts += [Text(), Text(f"again: {command}")]
     return Group(*parts)
 
 

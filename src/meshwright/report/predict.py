@@ -1,4 +1,4 @@
-"""A prediction as tables: the answer, the step by cause, the memory by kind, the notes."""
+"""Behind the card of a prediction: its details, time by cause, memory by kind, notes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..count.model import parameters
 from ..prediction.prediction import Prediction
 from ..units import show
-from .lines import IndentedLine, noted, taken_first
+from .lines import IndentedLine, noted
 from .tables import text_table
 from .text import (
     CAUSES,
@@ -20,48 +19,42 @@ from .text import (
     NOTHING,
     TOTALS,
     Bar,
-    count,
+    chip_hours,
     evidence,
-    headline,
+    interruptions,
     layout_words,
     percent,
     placement_words,
+    rates_of_chip,
     seconds,
 )
 
 
 def prediction_report(p: Prediction) -> RenderableType:
-    """Everything `predict` prints."""
-    first, _ = taken_first(p.notes)
+    """What stands behind the card of a prediction."""
     return Group(
-        *(IndentedLine(note, "yellow") for note in first),
-        *title_and_headline(p),
+        *details(p),
         Text(),
         time_table(p),
         Text(),
         memory_table(p),
-        *notes(p),
+        Text(),
+        *noted(p.notes),
     )
 
 
-def title_and_headline(
-    p: Prediction, idle: bool = True
-) -> Iterator[RenderableType]:
-    """Title, headline and layout; idle: say which chips do nothing, where nobody has."""
-    first, *rest = headline(p)
+def details(p: Prediction) -> Iterator[IndentedLine]:
+    """The layout in full and where its ranks lie, what a chip does, what a run takes beside days
+    and money, and what the interval rests on.
+    """
+    yield IndentedLine(layout_words(p.layout, p.microbatches), "bold")
     cluster = p.job.cluster
-    chips = cluster.machine + " (unmeasured)" * p.unmeasured
-    machine = f"{chips}, {cluster.network.name}"
-    model = f"{p.job.model.name} ({count(parameters(p.job.model))})"
-    yield IndentedLine(f"{model} on {machine}, {p.job.under_words}", "bold")
-    yield IndentedLine(layout_words(p.layout, p.microbatches), indent=2)
-    if where := placement_words(p):
-        yield IndentedLine(where, "dim", 2)
-    if idle and p.idle:
-        yield IndentedLine(f"note: {p.idle}", "yellow", 2)
-    yield IndentedLine(first, "bold green" if p.fits else "bold red", 2)
-    for line in rest:
-        yield IndentedLine(line, indent=2)
+    machine = cluster.machine + " (unmeasured)" * p.unmeasured
+    where = f"{machine}, {cluster.network.name}", placement_words(p)
+    yield IndentedLine(": ".join(filter(None, where)), indent=2)
+    for line in (*rates_of_chip(p), chip_hours(p), interruptions(p)):
+        if line:
+            yield IndentedLine(line, indent=2)
     for line in (*evidence(p), MFU):
         yield IndentedLine(line, "dim", 2)
 
@@ -105,12 +98,3 @@ def memory_table(p: Prediction) -> Table:
         said = f"of {show(capacity, 'GiB')}: {words}" if needed else words
         table.add_row(*cells(total), said, style="bold" * needed)
     return table
-
-
-def notes(p: Prediction) -> Iterator[RenderableType]:
-    """What else the reader should know, a line each; idle chips stand above the numbers."""
-    _, others = taken_first(p.notes)
-    rest = [note for note in others if note != p.idle]
-    if rest:
-        yield Text()
-    yield from noted(rest)

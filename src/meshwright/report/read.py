@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
 from ..count.model import parameters
@@ -19,7 +19,7 @@ from ..formats.bridge import ForeignFile
 from ..formats.flags import adapters_alone
 from ..layout.stages import microbatches
 from .card import Card, CardRow, Commands, Item, answer_row
-from .lines import IndentedLine, taken_first
+from .lines import IndentedLine, noted
 from .run_card import notes as card_notes
 from .run_card import preconditions
 from .text import count, layout_words
@@ -89,28 +89,14 @@ UNREAD = 3
 
 
 def reading_report(
-    reading: ForeignFile, file: str, job: Job | None, needs: list[str]
-) -> RenderableType:
-    """Everything that was read, and what was not."""
-    return Group(*_lines(reading, file, job, needs))
-
-
-def _lines(
-    reading: ForeignFile, file: str, job: Job | None, needs: list[str]
+    reading: ForeignFile, job: Job | None
 ) -> Iterator[RenderableType]:
-    yield Text(f"{file}: {_who(reading)}", "bold")
-    first, rest = taken_first(reading.notes)
-    for note in first:
-        yield Text(f"  {note}", "yellow")
+    """What was read, every note, and what was not read."""
     for name, words in _parts(reading, job):
-        yield Text(f"  {name:8} {words}")
-    for need in needs:
-        yield Text(f"  missing: the file {need}", "yellow")
-    yield Text(f"  {_keys(reading)}", "dim")
-    for note in rest:
-        yield IndentedLine(f"note: {note}", "yellow", 2, 6)
+        yield IndentedLine(f"{name:8} {words}", hang=9)
+    yield from noted(reading.notes)
     if reading.left:
-        yield Text(f"  not in the job ({len(reading.left)}):", "yellow")
+        yield Text(f"not in the job ({len(reading.left)}):", "yellow")
         yield from _left(reading.left)
 
 
@@ -178,7 +164,7 @@ def _left(left: Mapping[str, str]) -> Iterator[IndentedLine]:
     """Key and sentence; sentences stand below each other."""
     widest = min(max(map(len, left)), USUAL)
     for key, why in left.items():
-        yield IndentedLine(f"{key:{widest}}  {why}", indent=4, hang=widest + 2)
+        yield IndentedLine(f"{key:{widest}}  {why}", indent=2, hang=widest + 2)
 
 
 USUAL = 34

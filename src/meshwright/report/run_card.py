@@ -21,7 +21,6 @@ from ..prediction.runnable import NO_RUN
 from ..search import flag_text, why_simpler
 from ..units import show
 from .card import Card, CardRow, CardTable, Commands, Item, answer_row
-from .lines import taken_first
 from .text import (
     BRIEFLY,
     beside_words,
@@ -213,33 +212,28 @@ def verdict(p: Prediction, ran: str = "", smallest: bool = False) -> CardRow:
     """Whether it fits; ran: how it is known that it did, whatever is predicted; smallest: no layout
     needs less memory.
     """
-    risk = (
-        f", out-of-memory risk {risk_words(p.risk_of_oom)}"
-        if p.job.how.memory.risk_width
-        else ""
-    )
-    short = (
-        f", {show(p.memory_short, 'GiB')} short" if p.memory_short > 0 else ""
-    )
-    fits = "fits in memory" if p.fits else p.verdict
-    need = _memory(p)
+    risk = ""
+    if p.job.how.memory.risk_width:
+        risk = f", out-of-memory risk {risk_words(p.risk_of_oom)}"
+        if not p.fits and p.memory_short <= 0:
+            accepted = risk_words(p.risk_accepted)
+            just = "just " * risk.endswith(f" {accepted}")
+            risk += f", {just}above the {accepted} accepted"
+    need = _of_capacity(p)
+    if p.memory_short > 0:
+        needed, have = (show(p.memory_bytes[k], "GiB") for k in MEMORY)
+        short = f"{show(p.memory_short, 'GiB')} short"
+        need = f"needs {needed} where a chip has {have}, {short}"
     if smallest:
         takes = "" if p.memory_short > 0 else "takes "
         need = f"even the smallest layout {takes}{need}"
-    said = f"{fits}: {need}{short}{risk}"
     if ran and not p.fits:
-        said = (
-            f"{ran}, so it fits, though {_of_capacity(p)} were predicted{risk}"
+        return answer_row(
+            True,
+            f"{ran}, so it fits, though {_of_capacity(p)} were predicted{risk}",
         )
-    return answer_row(p.fits or ran, said)
-
-
-def _memory(p: Prediction) -> str:
-    """Needed of there, on the fullest chip."""
-    if p.memory_short > 0:
-        need, have = (show(p.memory_bytes[k], "GiB") for k in MEMORY)
-        return f"needs {need} where a chip has {have}"
-    return _of_capacity(p)
+    fits = "fits in memory" if p.fits else p.verdict
+    return answer_row(p.fits, f"{fits}: {need}{risk}")
 
 
 def _of_capacity(p: Prediction) -> str:
@@ -431,38 +425,37 @@ def basis(p: Prediction) -> Iterator[CardRow]:
     yield CardRow("basis", "; ".join((said, *few, *doubts)), style, rank=1)
 
 
+ABOVE = (
+    ("but", re.compile(f"^{LOWER}.*"), 3),
+    ("batch", re.compile("(?<=^batch: ).*"), 1),
+    ("but", re.compile(f".*{NO_RUN}.*"), 2),
+    ("length", re.compile(".*for trillions say 15T$"), 2),
+    ("assumed", re.compile(f"(?<=^{TAKEN}).*"), 2),
+)
+"""Notes that stand before any number which they make another (a setting of a file that would lower
+memory, a rounded batch, software that does not run there, a run as long as nobody means, what was
+taken for what a file does not say): label, what is shown of it, lines."""
+SAID = re.compile(
+    "chips (?:is|are) idle$|are needed on the fullest chip|^dp not given"
+)
+"""Notes on what a row of the card says already."""
+
+
 def preconditions(
     idle: str, sentences: Sequence[str], fits: bool = True
 ) -> Iterator[CardRow]:
-    """What stands before any number that it makes another: of what does not fit a setting of a file
-    that would lower its memory, chips that do nothing, another batch than was said, software that
-    does not run there, a run of a length that nobody means, and what was taken for what a file does
-    not say.
+    """What stands before any number: chips that do nothing, and the notes of `ABOVE`; a setting
+    that would lower memory only where that is short.
     """
-    sentences = [*dict.fromkeys(sentences)]
-    lower = [note for note in sentences if note.startswith(LOWER)]
-    if lower and not fits:
-        yield CardRow("but", lower[0], "yellow", most=3)
     if idle:
-        yield CardRow("idle", idle, "yellow", most=2)
-    for note in sentences:
-        if note.startswith(ROUNDED):
-            said = note.removeprefix(ROUNDED)
-            yield CardRow("batch", said, "yellow", most=1)
-    yield from cannot_run(sentences)
-    for note in sentences:
-        if note.endswith(LENGTH):
-            yield CardRow("length", note, "yellow", most=2)
-    taken, _ = taken_first(sentences)
-    for note in taken:
-        said = note.removeprefix(TAKEN).removeprefix(": ")
-        yield CardRow("assumed", f"{said} (not in the file)", "yellow")
-
-
-def cannot_run(sentences: Iterable[str]) -> Iterator[CardRow]:
-    """Software that does not run there."""
-    for note in filter(no_run, sentences):
-        yield CardRow("but", note, "yellow", most=2)
+        yield CardRow("idle", idle, "yellow")
+    for label, form, most in ABOVE:
+        for note in dict.fromkeys(sentences):
+            if (found := form.search(note)) and not (
+                fits and note.startswith(LOWER)
+            ):
+                said = found[0] + " (not in the file)" * (label == "assumed")
+                yield CardRow(label, said, "yellow", most=most)
 
 
 def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
@@ -470,11 +463,8 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
     every = [
         note
         for note in dict.fromkeys(sentences)
-        if not note.startswith((TAKEN, FILLED, LOWER, ROUNDED))
-        and not IDLE.search(note)
-        and TOO_BIG not in note
-        and not no_run(note)
-        and not note.endswith(LENGTH)
+        if not SAID.search(note)
+        and not any(form.search(note) for _, form, _ in ABOVE)
     ]
     every.sort(key=urgent)
     for i, sentence in enumerate(islice(every, NOTES)):
@@ -488,16 +478,6 @@ def notes(sentences: Iterable[str]) -> Iterator[CardRow]:
         yield CardRow("", more, "dim", rank=8)
 
 
-IDLE = re.compile("chips (?:is|are) idle$")
-"""How a note on idle chips ends, which stands first."""
-LENGTH = "for trillions say 15T"
-"""How a note on the length of a run ends, which stands before any number."""
-TOO_BIG = "are needed on the fullest chip"
-"""What a note on memory says, which the verdict says before it."""
-ROUNDED = "batch: "
-"""How a note on a batch that was rounded begins, which stands before any number."""
-FILLED = "dp not given"
-"""How a note on dp begins, which the layout says."""
 UNMEASURED = "unmeasured"
 """A word of notes on rates that are assumed."""
 URGENT = (
@@ -512,11 +492,6 @@ URGENT = (
     *("allows", "keeps to", "cannot run", "own default", "rounded"),
 )
 """Words of notes that stand first, most urgent first."""
-
-
-def no_run(sentence: str) -> bool:
-    """Whether a note says that software does not run there."""
-    return NO_RUN in sentence
 
 
 def beside_a_plan(sentence: str) -> bool:

@@ -8,11 +8,12 @@ from rich.console import Group, RenderableType
 
 from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
+from ..prediction.runnable import NO_RUN
 from ..sweep import Sweep, speedup
 from ..units import DAY_S, show
 from .card import Card, CardRow, CardTable, answer_row
 from .lines import IndentedLine, noted
-from .run_card import binding, cannot_run, no_run
+from .run_card import binding, preconditions
 from .run_card import notes as card_notes
 from .tables import text_table
 from .text import (
@@ -45,7 +46,7 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
         (
             CardTable(columns, rows),
             *_ends(sweep),
-            *cannot_run(said),
+            *preconditions("", said),
             *card_notes(said),
             CardRow(
                 "next",
@@ -157,7 +158,7 @@ def _said(sweep: Sweep) -> Iterator[str]:
     if sweep.interrupted:
         yield "interrupted: these values are complete, the others are missing"
     yield from dict.fromkeys(
-        note for p in sweep.predictions for note in filter(no_run, p.notes)
+        note for p in sweep.predictions for note in p.notes if NO_RUN in note
     )
     chips = dict.fromkeys(
         p.job.cluster.chip.name for p in sweep.predictions if p.unmeasured

@@ -311,42 +311,28 @@ def memory_needed(p: Prediction) -> str:
     return show(p.memory_bytes["needed"], "GiB")
 
 
-def headline(p: Prediction) -> list[str]:
-    """The answer in a few lines: the step and how sure it is, its rates, memory, and the whole run
-    if its length is known.
-
-    What does not fit is said before any number that it would make void.
+def rates_of_chip(p: Prediction) -> list[str]:
+    """What a chip does a second, of which peak; the step with its pipeline replayed, where that is
+    another; the layers, where they are of several kinds.
     """
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     lines = [
-        (
-            f"step time {step_words(p)} for {p.job.batch_tokens:,.0f} tokens"
-            f" ({p.job.batch:,} sequences of {p.job.T:,})"
-        ),
-        (
-            f"{count(p.tokens_per_s)} tokens/s, {p.tokens_per_s_per_chip:,.0f} per chip,"
-            f" {show(p.model_flops_per_s_per_chip, 'FLOP/s')} per chip"
-        ),
-        (
-            f"MFU {percent(p.mfu)}, HFU {percent(p.hfu)} of {show(peak, 'FLOP/s')}"
-            f" {p.job.precision.compute}"
-        ),
+        f"{p.tokens_per_s_per_chip:,.0f} tokens/s and"
+        f" {show(p.model_flops_per_s_per_chip, 'FLOP/s')} per chip; MFU {percent(p.mfu)}, HFU"
+        f" {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}"
     ]
     replayed = p.replayed_s
-    step = p.step_time_s
     if (
         p.layout.pp > 1
         and replayed is not None
-        and abs(replayed / step - 1) > CLOSE
+        and abs(replayed / p.step_time_s - 1) > CLOSE
     ):
-        lines.insert(
-            1,
-            f"{seconds(replayed)} with the pipeline simulated exactly",
+        lines.append(
+            f"{seconds(replayed)} with the pipeline simulated exactly"
         )
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
-    lines.insert(len(lines) if p.fits else 0, room(p))
-    return [*lines, *filter(None, (whole_run(p), interruptions(p)))]
+    return lines
 
 
 def evidence(p: Prediction) -> list[str]:
@@ -374,36 +360,15 @@ def evidence(p: Prediction) -> list[str]:
     return [*lines, *([f"nearest runs: {'; '.join(near)}"] if near else [])]
 
 
-def room(p: Prediction) -> str:
-    """Memory needed and there, on the fullest chip."""
-    use = p.memory_bytes
-    words = f"{memory_needed(p)} of {show(use['capacity'], 'GiB')} on the fullest chip"
-    risk = (
-        f" (risk of running out {chance(p.risk_of_oom)})"
-        if p.job.how.memory.risk_width
-        else ""
-    )
-    if p.fits:
-        return f"memory {words}: fits{risk}"
-    if p.memory_short > 0:
-        return f"{p.verdict}: memory {words}{risk}, {show(p.memory_short, 'GiB')} short"
-    risk, accepted = map(chance, (p.risk_of_oom, p.risk_accepted))
-    above = "just above" if risk == accepted else "above"
-    return (
-        f"{p.verdict}: memory {words}, risk of running out {risk}, {above} the"
-        f" {accepted} accepted"
-    )
-
-
-def whole_run(p: Prediction) -> str:
-    """Days, cost, chip-hours and energy with their intervals; empty if the job names no tokens."""
-    if p.train_time_s is None or p.chip_hours is None:
+def chip_hours(p: Prediction) -> str:
+    """Chip-hours and energy of a run with their intervals; empty if the job names no tokens."""
+    if p.chip_hours is None:
         return ""
-    parts = [f"{sure(p, p.chip_hours, count)} chip-hours"]
+    words = f"{sure(p, p.chip_hours, count)} chip-hours"
     if p.energy_j is not None:
         energy = sure(p, p.energy_j / 3600, lambda value: show(value, "Wh"))
-        parts.append(f"{energy} at the power limit")
-    return f"{count(p.job.tokens)} tokens take {', '.join([*parts, priced_run(p)])}"
+        words += f", {energy} at the power limit"
+    return words
 
 
 def run_words(p: Prediction) -> str:

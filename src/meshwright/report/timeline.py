@@ -127,32 +127,18 @@ def _sends(r: Replay) -> str:
 
 
 def timeline_report(r: Replay) -> RenderableType:
-    """Everything `timeline` prints."""
+    """What stands behind the card of a timeline."""
     p = r.prediction
-    t = r.timeline
-    title = f"{p.job.model.name} on {p.job.cluster.machine}"
-    after = ", ".join(f"{name} {show(p.time_s[name], 's')}" for name in AFTER)
-    lines = [
-        Text(f"{title}: {layout_words(p.layout, p.microbatches)}", "bold"),
-        Text(
-            f"  exact, longest path:  {seconds(r.exact_s, 4)}, {percent(r.bubble_fraction)} of all"
-            " device time idle"
-        ),
-        Text(
-            f"  as predicted:         {seconds(r.closed_s, 4)} ({100 * r.difference:+.2f} %)"
-        ),
-        Text(f"  outside the pipeline: {after}"),
-        Text(f"  a send between stages takes {_sends(r)}", "dim"),
-    ]
     return Group(
-        *lines,
+        Text(layout_words(p.layout, p.microbatches), "bold"),
+        Text(f"  a send between stages takes {_sends(r)}", "dim"),
         *noted((*r.notes, *p.notes)),
         Text(),
         stage_table(r),
         Text(),
-        _ranks(t),
+        _ranks(r.timeline),
         Text(),
-        *gantt(t),
+        *gantt(r.timeline),
     )
 
 

@@ -3,7 +3,8 @@ that repeats.
 
 With many microbatches most of an order repeats: after the pipeline is filled the same levels come
 again for each further group of microbatches, until it drains. So only a short order is built, with
-few groups, and its last whole group is run again for every group that is left out.
+few groups, and its last whole group is run again for every group that is left out. A group is as
+long as its actions look back: of 1F1B one microbatch, of ranks that run further ahead two or more.
 
 That the order of m microbatches is the short one with its last group run again is seen on one
 group more: orders are made by rules of which m says only how often a group comes, so what one group
@@ -89,9 +90,9 @@ def replay_program(
         program = _program(schedule, p, few, v, each=each)
         if program.group:
             return program, (m - few) // each
-        few += (
-            few - m % each
-        )  # orders that do not repeat yet: twice as many groups
+        # orders that do not repeat yet, or whose actions look back further than a group
+        few = 2 * (few - m % each) + m % (2 * each)
+        each *= 2
     return _program(schedule, p, m, v, each=0), 0
 
 

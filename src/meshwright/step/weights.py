@@ -17,10 +17,10 @@ from ..cost.load import NOTHING, Load
 from ..cost.offload import copy_seconds
 from ..count.blocks import FP32
 from ..count.vocabulary import table_parameters
-from ..count.work import Message
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
+from ..exchange.types import Message
 from ..num import Num, anywhere, sum_of, where
 from .microbatch import ModelCost
 from .parameters import (
