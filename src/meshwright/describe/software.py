@@ -21,9 +21,9 @@ ATTENTION = (
     *("fa1", "triton", "fa2", "fa3", "cudnn", "cudnn-fp8", "efficient", "xla"),
     *("torch", "torch-fp32", "fused-softmax"),
 )
-"""Attention kernels: FlashAttention of three generations and the first in Triton, cuDNN's in 16 and in 8 bits, PyTorch's
-memory-efficient one (CUTLASS, from xFormers), XLA's own;
-unfused in plain torch, in Megatron-LM's torch with scores in fp32, or with its fused softmax.
+"""Attention kernels: FlashAttention of three generations, the first one in Triton too, cuDNN's in
+16 and in 8 bits, PyTorch's memory-efficient one (CUTLASS, from xFormers), XLA's own; unfused in
+plain torch, in Megatron-LM's torch with scores in fp32, or with its fused softmax.
 """
 RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
