@@ -31,7 +31,7 @@ from .feed import (
 )
 from .initial import check_replicas
 from .launch import collect, collected, same_bits
-from .log import RunLog, Spans, Stop, Usage, of_all
+from .log import RunLog, Spans, Stop, Usage, kept_on_disk, of_all
 from .loop import Result, Trainer
 from .model import Decoder
 from .record import Recording
@@ -108,7 +108,8 @@ class Session:
         """One step, and what belongs to it; whether it was the last."""
         launch = self.launch(step, given)
         if step == self.first:  # before ranks meet again, and write records
-            self.recording.give_up_old()
+            with kept_on_disk(self.recording.file):
+                self.recording.give_up_old()
             self.log.begin()
         asked = self.waiting is not None and self.report(self.waiting)
         self.waiting = launch
@@ -172,7 +173,8 @@ class Session:
 
     def record(self) -> None:
         """Write what is recorded of the last step, if anything is."""
-        self.log.kept_on_disk(self.recording.file, self.recording.flush)
+        with kept_on_disk(self.recording.file):
+            self.recording.flush()
 
     def save(self, done: int, last: bool) -> None:
         """A checkpoint, if one is due."""
