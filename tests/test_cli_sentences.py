@@ -154,7 +154,7 @@ SENTENCES = {
     "reproduce bogus": "bogus",
     "validate nowhere.json": "nowhere.json",
     "limits h100 --run nan": "--run must be above 0",
-    "limits h100 --chips 1e99": "below 1e+12",
+    "limits h100 --chips 1e99": "at most 1e+12",
     "limits h100 --growth 0": "--growth must be above 1",
     "limits h100 --experts two": "--experts takes a number",
     f"plan {LLAMA} --top 7e": "--top takes a whole number",

@@ -309,7 +309,7 @@ def test_the_command_writes_a_folder(
     assert main(["export", str(plan), "--to", "chakra"]) == 2
     assert "-o FOLDER" in capsys.readouterr().err
     assert main(["export", str(plan), "--to", "chakra", "--time", "3"]) == 2
-    assert "--time is for what starts a job" in capsys.readouterr().err
+    assert "--time is for --to sbatch: chakra has" in capsys.readouterr().err
 
 
 def test_a_node_of_large_numbers() -> None:

@@ -147,7 +147,7 @@ def test_our_own_trainer_finds_its_job(
         ),
         (
             "--to torchrun --container a",
-            "--container is for --to sbatch and jobset and skypilot",
+            "--container is for --to sbatch or jobset or skypilot",
         ),
         ("--to k8s", "did you mean jobset?"),
         ("--to jobset --starts gpt-neox", "starts its ranks itself"),

@@ -3,13 +3,20 @@
 import csv
 import re
 from dataclasses import replace
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from meshwright.cli.limits import under_laws
-from meshwright.limits.scenario import preset
+from meshwright.cli.limits import laws
+from meshwright.limits.scenario import Scenario, preset
 from shell import Shell
+
+
+def under(scenario: Scenario, *words: Any) -> Scenario:
+    """A scenario under other laws."""
+    return reduce(lambda s, change: change(s), laws(*words), scenario)
 
 
 def test_tables(shell: Shell) -> None:
@@ -75,14 +82,14 @@ def test_laws_on_the_line_are_those_of_the_papers_scenarios() -> None:
         (("deepseek", None, None, None), "h100-deepseek"),
         (("fixed", None, None, 8.0), "h100-fixed/sparse"),
     ):
-        (other,) = under_laws([base], *words)
+        other = under(base, *words)
         law = preset(name).law
         assert other.law == replace(
             law, name="baseline", source=other.law.source
         )
-    (back,) = under_laws([preset("h100/sparse")], None, None, None, 1.0)
+    back = under(preset("h100/sparse"), None, None, None, 1.0)
     assert back.law.experts is None
-    (other,) = under_laws([base], None, 0.5, 200.0, None)
+    other = under(base, None, 0.5, 200.0, None)
     assert other.law.depth(1e9) == base.law.depth(1e9) / 2
     assert other.law.tokens_per_parameter == 200
 

@@ -214,16 +214,3 @@ def test_images_are_repeatable(kind: str, begin: bytes) -> None:
         plots.image(plots.layouts(PREDICTIONS[:1]), kind) for _ in range(2)
     ]
     assert images[0] == images[1] and images[0].startswith(begin)
-
-
-def test_powers_are_plain_text() -> None:
-    """Whole decades and what lies between them, on axes that nobody gave labels of their own."""
-    figure = plots.Figure()
-    axes = figure.subplots()
-    axes.plot([2e23, 7e23], [1e-3, 1e-2])
-    axes.set(xscale="log", yscale="log")
-    plots.image(figure, ".svg")
-    said = [label.get_text() for label in axes.get_yticklabels()]
-    assert {"10⁻³", "10⁻²"} <= {*said}
-    between = [label.get_text() for label in axes.get_xticklabels(minor=True)]
-    assert "3·10²³" in between and not any("$" in text for text in between)

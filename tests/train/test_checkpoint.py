@@ -479,6 +479,17 @@ def test_what_killed_runs_left_is_cleaned_and_names_are_given_last(
     ]
 
 
+def test_a_damaged_checkpoint_counts_for_none_of_those_that_stay(
+    tmp_path: Path,
+) -> None:
+    """The run went on from step 8, for step 12 is damaged: step 10 is its newest, and stays."""
+    for name in ("step-00000008", "step-00000012", "step-00000010.part"):
+        (tmp_path / name).mkdir()
+    checkpoint.publish(tmp_path / "step-00000010.part", keep=1)
+    names = [path.name for path in checkpoint.complete(tmp_path)]
+    assert names == ["step-00000010", "step-00000012"]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -15,6 +15,7 @@ from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import compare  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.schedule import get  # noqa: E402
+from meshwright.train import attempt  # noqa: E402
 from meshwright.train.record import Recording  # noqa: E402
 from shell import Shell  # noqa: E402
 
@@ -122,15 +123,27 @@ def test_without_recording_nothing_is_written(
     shell("compare run -o gantt.png", ends=2)
 
 
+@pytest.mark.parametrize(
+    ("owner", "write", "file"),
+    [
+        (Recording, "write", "run/record/rank-0000.jsonl"),
+        (attempt, "begin", "run/attempts.jsonl"),
+    ],
+)
 def test_a_record_that_cannot_be_written_is_a_sentence(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    owner: Any,
+    write: str,
+    file: str,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*given: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", file)
 
-    monkeypatch.setattr(Recording, "write", full)
+    monkeypatch.setattr(owner, write, full)
     said = shell("train", small(steps=2, record=1), ends=3).err
-    assert "run/record/rank-0000.jsonl could not be written: No space" in said
+    assert f"{file} could not be written: No space left" in said
+    assert "checkpoints are as they were" in said
 
 
 def test_profiled_steps_leave_traces_that_tell_waits_apart(

@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
+from meshwright.describe.layout import Layout
 from meshwright.train import data, texts
 from meshwright.train.data import Shuffle
-from meshwright.train.feed import prefetched
+from meshwright.train.feed import batch, prefetched
 from meshwright.train.texts import encoder  # noqa: E402
 from refusals import refusal  # noqa: E402
 
@@ -454,3 +456,19 @@ def test_the_next_batch_is_made_while_a_step_runs() -> None:
     assert next(source) == 0
     assert asked[1].wait(10) and not asked[2].is_set()
     assert [*source] == [1, 2, 3]
+
+
+def test_token_ids_that_the_model_has_not_are_named(tmp_path: Path) -> None:
+    """Of a file whose header is right: PyTorch's sentence is "index out of range in self"."""
+    path = made(tmp_path)
+    tokens = np.fromfile(path.with_suffix(".bin"), "<u2")
+    tokens[1] = 999
+    tokens.tofile(path.with_suffix(".bin"))
+    samples = data.File(path, 256, 9, seed=3)
+    trainer: Any = SimpleNamespace(
+        layout=Layout(dp=1),
+        mesh=SimpleNamespace(replica=0),
+        job=SimpleNamespace(T=9, model=SimpleNamespace(vocab=256)),
+    )
+    with refusal("samples 0 to 10 of the data hold token ids from 97 to 999,"):
+        batch(trainer, samples, first=0, size=11, ends=None)

@@ -159,6 +159,7 @@ def test_a_file_can_be_changed_by_fields() -> None:
             "Megatron-LM leaves the vocabulary to its tokenizer: put that into it"
         ),
         '{"model_type": "unheard-of"}': "unheard-of",
+        '{"schema": "meshwright/4", "verb": "plan"}': "paste the JOB.toml of it",
     }.items(),
 )
 def test_what_cannot_be_read_is_a_sentence(text: str, words: str) -> None:

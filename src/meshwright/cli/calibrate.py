@@ -170,9 +170,7 @@ def from_steps(
     ]
     machine = installation(measured)
     remark = f"Scaled by measured steps (meshwright calibrate --from); --on 64x./{output}"
-    files.write_output(
-        output, {".toml": lambda: dump_machine(machine, remark)}
-    )
+    files.write(output, dump_machine(machine, remark))
     of = machine.installation
     ratios = [step.ratio for step in measured]
     data = {
@@ -285,7 +283,7 @@ def from_files(paths: tuple[str, ...], on: str | None, output: str) -> Answer:
             )
         files.suffix(output, (".toml",))
         machine = dump_machine(with_collectives(on, samples, names))
-        files.write_output(output, {".toml": lambda: machine})
+        files.write(output, machine)
     left = nccl_tests.untabled(samples)
     said = [f"use: --on 64x./{output} --assumptions pytorch"]
     if left:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
@@ -240,7 +241,8 @@ def show_answer(name: str, answer: Answer, shown: Shown) -> int:
         data = console.envelope(name, answer.fields())
     if shown.output and answer.files is not None:
         writers = {".json": lambda: files.json_text(data), **answer.files}
-        files.write_output(shown.output, writers)
+        kind = PurePath(shown.output).suffix.lower()
+        files.write(shown.output, writers[kind]())
     if shown.json:
         console.show_json(data)
         return answer.code

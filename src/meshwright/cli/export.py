@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -25,12 +26,6 @@ OWN_TRAINER = (
 )
 BATCH = ("sbatch", "jobset", "skypilot")
 """Files of a cluster, which start another tool's program, or ours."""
-SITE = {
-    "sbatch": ("partition", "account", "time", "container"),
-    "jobset": ("container",),
-    "skypilot": ("container",),
-}
-"""What they say of a site."""
 OURS = (*BATCH, "torchrun", "safetensors", "chakra")
 THEIRS = (
     "megatron",
@@ -46,6 +41,21 @@ THEIRS = (
 )
 """Those of catalog/bridges.toml, which takes too long to read for the help of every verb."""
 FORMATS = (*OURS, *THEIRS)
+STARTS = (*BATCH, "torchrun", *THEIRS)
+"""Those that start a job."""
+TAKEN_BY = {
+    "partition": ("sbatch",),
+    "account": ("sbatch",),
+    "time": ("sbatch",),
+    "container": BATCH,
+    "starts": BATCH,
+    "per-node": STARTS,
+    "restarts": STARTS,
+    "device": STARTS,
+    "base": THEIRS,
+    "numbers": ("safetensors",),
+}
+"""Option -> the formats that have it."""
 CALLED = {
     "slurm": "sbatch",
     "huggingface": "safetensors",
@@ -141,27 +151,35 @@ def export(
     Example: meshwright export plan.toml --to sbatch --partition gpu --time 24:00:00 -o plan.sbatch
     """
     from ..formats import cluster_file, sbatch, torchrun
-    from ..report import console
+    from ..report import console, files
 
     _known(to)
-    site = {
-        "partition": partition,
-        "account": account,
-        "time": time,
-        "container": container,
-    }
-    ours = {"restarts": restarts, "device": device}
-    theirs_too = {"base": base, "per-node": per_node}
-    _check_options(to, site, ours | theirs_too, numbers)
+    demand_taken(
+        to,
+        {
+            "partition": partition,
+            "account": account,
+            "time": time,
+            "container": container,
+            "starts": starts,
+            "per-node": per_node,
+            "restarts": restarts,
+            "device": device,
+            "base": base,
+            "numbers": numbers,
+        },
+    )
     if to == "safetensors":
         made = weights(job, output, numbers or "fp32")
         return show_answer("export", made, Shown(json))
     if to == "chakra":
         return show_answer("export", traces(job, output), Shown(json))
-    slurm = sbatch.Slurm(**site) if to == "sbatch" else None
+    slurm = None
+    if to == "sbatch":
+        slurm = sbatch.Slurm(partition, account, time, container)
     onto: dict[str, object] = {}
     if their := program(job, to, starts):
-        if _stated(ours):
+        if restarts is not None or device is not None:
             raise BadInput(
                 "--restarts and --device are for meshwright train, not for "
                 + their
@@ -191,9 +209,8 @@ def export(
             )
         )
     if output:
-        put(output, text)
-        count = f"{nodes * ranks:,} ranks on {nodes:,} nodes"
-        print(f"wrote {output}: {count}", file=sys.stderr)
+        count = f": {nodes * ranks:,} ranks on {nodes:,} nodes"
+        files.write(output, text, count)
     if to in BATCH and not their and starts is None:
         print(OWN_TRAINER, file=sys.stderr)
     if json:
@@ -220,43 +237,16 @@ def _known(to: str) -> None:
         raise unknown("--to", to, FORMATS)
 
 
-def _stated(options: dict[str, Any]) -> list[str]:
-    return [name for name, value in options.items() if value is not None]
-
-
-def _check_options(
-    to: str,
-    site: dict[str, Any],
-    others: dict[str, Any],
-    numbers: str | None,
-) -> None:
-    """BadInput for an option that means nothing for that format."""
-    starts = to not in ("safetensors", "chakra")
-    if not starts and (given := _stated(site | others)):
-        what = "weights have" if to == "safetensors" else "a trace has"
-        raise BadInput(
-            f"--{given[0]} is for what starts a job: {what} no such option"
-        )
-    if to == "safetensors":
-        return
-    if numbers is not None:
-        raise BadInput(f"--numbers is for --to safetensors, not for {to}")
-    if foreign := [n for n in _stated(site) if n not in SITE.get(to, ())]:
-        which = " and ".join(t for t in BATCH if foreign[0] in SITE[t])
-        raise BadInput(
-            f"--{foreign[0]} is for --to {which}: {to} has no such option"
-        )
-    if others["base"] is not None and to not in THEIRS:
-        raise BadInput(f"--base is for a file of another tool, not for {to}")
-
-
-def put(path: str, text: str) -> None:
-    """Write a file; BadInput where that fails."""
-    try:
-        Path(path).write_text(text, "utf-8")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"{path[:200]} cannot be written: {why}") from None
+def demand_taken(to: str, given: Mapping[str, object]) -> None:
+    """BadInput for an option that the format does not have."""
+    for name, value in given.items():
+        if value is None or to in TAKEN_BY[name]:
+            continue
+        which = {
+            STARTS: "what starts a job",
+            THEIRS: "a file of another tool",
+        }.get(TAKEN_BY[name], f"--to {' or '.join(TAKEN_BY[name])}")
+        raise BadInput(f"--{name} is for {which}: {to} has no such option")
 
 
 def program(path: str, to: str, starts: str | None) -> str | None:
@@ -264,8 +254,6 @@ def program(path: str, to: str, starts: str | None) -> str | None:
     if to in THEIRS:
         return to
     if starts is not None:
-        if to not in BATCH:
-            raise BadInput(f"--starts is for --to {', '.join(BATCH)}")
         if starts not in (*THEIRS, "meshwright"):
             raise unknown("--starts", starts, (*THEIRS, "meshwright"))
         return starts if starts in THEIRS else None

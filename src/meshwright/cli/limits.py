@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -133,6 +133,18 @@ def limits(
     whole_model = model == "realistic"
     number = None if chips is None else parse(chips, "", "--chips", "100k")
     demand_answerable(model, sensitivity, run, chips=number, growth=growth)
+    demand_between(
+        {
+            "--run": run,
+            "--chips": number,
+            "--growth": growth,
+            "--months": months,
+            "--threshold": threshold,
+            "--depth": depth,
+            "--tokens-per-parameter": tokens_per_parameter,
+            "--experts": experts,
+        }
+    )
     curve = not (whole_model or sensitivity or run or number)
     if output and not curve and output.lower().endswith(files.PLOTS):
         raise BadInput(
@@ -141,16 +153,13 @@ def limits(
         )
     if not curve:
         files.suffix(output, (".json",))
-    chosen = [
-        scenario_of_words(
-            text, months, failures or restart is not None, overlap
-        )
-        for text in scenarios or ("h100",)
-    ]
-    chosen = by_convention(chosen, restart, threshold)
-    chosen = under_laws(
-        chosen, batch_law, depth, tokens=tokens_per_parameter, experts=experts
+    chosen = [scenario_named(text) for text in scenarios or ("h100",)]
+    changes = (
+        *conventions(months, failures, restart, threshold, overlap),
+        *laws(batch_law, depth, tokens_per_parameter, experts),
     )
+    for change in changes:
+        chosen = [change(s) for s in chosen]
     words = (precision, assumptions, framework)
     said: list[str] = []
     if not whole_model:
@@ -193,8 +202,27 @@ APART = (
 asked for."""
 
 
-BETWEEN = {"--run": (0, 1e40), "--chips": (0, 1e12), "--growth": (1, 1e3)}
-"""Beyond these a curve tells nothing apart."""
+BETWEEN = {
+    "--run": (0, 1e40),
+    "--chips": (0, 1e12),
+    "--growth": (1, 1e3),
+    "--months": (0, 1200),
+    "--threshold": (0, 1),
+    "--depth": (0, 1e6),
+    "--tokens-per-parameter": (0, 1e6),
+    "--experts": (0, 1e6),
+}
+"""Above which number an option is, and its largest: beyond these a curve tells nothing apart."""
+
+
+def demand_between(given: Mapping[str, float | None]) -> None:
+    """BadInput for a number outside of its range."""
+    for flag, value in given.items():
+        least, most = BETWEEN[flag]
+        if value is not None and not least < value <= most:
+            raise BadInput(
+                f"{flag} must be above {least:g} and at most {most:g}, not {value:g}"
+            )
 
 
 def demand_answerable(
@@ -214,16 +242,6 @@ def demand_answerable(
             "--growth": growth is not None and model == "paper",
         }
     )
-    for flag, value in (
-        ("--run", run),
-        ("--chips", chips),
-        ("--growth", growth),
-    ):
-        least, most = BETWEEN[flag]
-        if value is not None and not least < value < most:
-            raise BadInput(
-                f"{flag} must be above {least:g} and below {most:g}, not {value:g}"
-            )
     if model not in ("paper", "realistic"):
         raise BadInput(
             f"--model must be paper or realistic, not {model[:40]!r}"
@@ -239,95 +257,81 @@ def demand_one_option(given: Mapping[str, bool]) -> None:
             )
 
 
-def scenario_of_words(
-    text: str, months: float | None, failures: bool, overlap: bool
-) -> Any:
-    """The scenario a word names, with the options of the command line."""
-    from ..describe.assumptions import HidePass
-    from ..describe.frozen import put
+def scenario_named(text: str) -> Any:
+    """The scenario that a word names."""
     from ..formats.scenario import load_scenario
-    from ..limits.scenario import MONTH_S
-    from ..prediction.failures import Failures
     from .advice import is_model, scaling_command
 
     if is_model(text):
         raise BadInput(scaling_command(text))
-    result = load_scenario(text)
-    if months is not None:
-        if not 0 < months <= 1200:
-            raise BadInput(
-                f"--months must be above 0 and at most 1200, not {months:g}"
-            )
-        result = replace(result, duration_s=months * MONTH_S)
-    if failures:
-        result = replace(result, failures=result.failures or Failures())
-    if overlap:
-        beside = put("assumptions.overlap.dp", HidePass("step"))
-        result = beside(result)
-    return result
+    return load_scenario(text)
 
 
-def by_convention(
-    chosen: list[Any], restart: str | None, threshold: float | None
-) -> list[Any]:
-    """The scenarios with another time to restart and another end of what counts as linear."""
+Change = Callable[[Any], Any]
+"""What an option changes of a scenario."""
+
+
+def conventions(
+    months: float | None,
+    failures: bool,
+    restart: str | None,
+    threshold: float | None,
+    overlap: bool,
+) -> Iterator[Change]:
+    """How long a run may take, whether chips fail and how long a restart takes, what counts as
+    linear, and what overlaps.
+    """
     from ..describe.frozen import put
+    from ..limits.scenario import MONTH_S
+    from ..prediction.failures import Failures
 
+    if months is not None:
+        yield put("duration_s", months * MONTH_S)
+    if failures or restart is not None:
+        yield lambda s: replace(s, failures=s.failures or Failures())
     if restart is not None:
         seconds = parse(restart, "s", field="--restart", like="10min")
         if seconds < 0:
             raise BadInput(
                 f"--restart must be at least 0 s, such as 10min, not {restart}"
             )
-        chosen = [put("failures.restart_s", seconds)(s) for s in chosen]
+        yield put("failures.restart_s", seconds)
     if threshold is not None:
-        if not 0 < threshold <= 1:
-            raise BadInput(
-                f"--threshold must be above 0 and at most 1, not {threshold:g}"
-            )
-        chosen = [put("linear", threshold)(s) for s in chosen]
-    return chosen
+        yield put("linear", threshold)
+    if overlap:
+        yield beside_everything()
 
 
-def under_laws(
-    chosen: list[Any],
+def beside_everything() -> Change:
+    """Gradients that run beside the whole step."""
+    from ..describe.assumptions import HidePass
+    from ..describe.frozen import put
+
+    return put("assumptions.overlap.dp", HidePass("step"))
+
+
+def laws(
     batch: str | None,
     depth: float | None,
     tokens: float | None,
     experts: float | None,
-) -> list[Any]:
-    """The scenarios with another batch law, depth, tokens a parameter or number of experts."""
+) -> Iterator[Change]:
+    """Another law of the batch, depth, tokens a parameter or number of experts."""
     from ..describe.frozen import put, scaling
     from ..limits.laws import growing_experts, law
 
-    given = {
-        "--depth": depth,
-        "--tokens-per-parameter": tokens,
-        "--experts": experts,
-    }
-    for flag, value in given.items():
-        if value is not None and not 0 < value < 1e6:
-            raise BadInput(
-                f"{flag} must be above 0 and below 1,000,000, not {value:g}"
-            )
-    changes = []
     if batch is not None:
         other = law(batch)
-        changes += [
-            put("law.batch", other.batch),
-            put("law.batch_experts", other.batch_experts),
-            put("law.stated_growth", other.stated_growth),
-        ]
+        yield put("law.batch", other.batch)
+        yield put("law.batch_experts", other.batch_experts)
+        yield put("law.stated_growth", other.stated_growth)
     if depth is not None:
-        changes.append(scaling("law.depth.coefficient", depth))
+        yield scaling("law.depth.coefficient", depth)
     if tokens is not None:
-        changes.append(put("law.tokens_per_parameter", tokens))
+        yield put("law.tokens_per_parameter", tokens)
     if experts is not None:
         power = None if experts == 1 else growing_experts(experts)
-        changes.append(put("law.experts", power))
-    for change in changes:
-        chosen = [change(s) for s in chosen]
-    return chosen
+        yield put("law.experts", power)
 
 
 def with_other_numbers(
@@ -393,10 +397,8 @@ def realism(
     """What of reality is counted, with another set, framework or numbers; overlap: gradients run
     beside everything else.
     """
-    from ..describe.assumptions import HidePass
     from ..describe.assumptions import assumptions as named
     from ..describe.framework import framework as profile
-    from ..describe.frozen import put
     from ..describe.precision import precision as named_precision
     from ..limits.realistic import Realism
 
@@ -408,9 +410,7 @@ def realism(
     if framework:
         said["framework"] = profile(framework)
     real = Realism(**said)
-    if overlap:
-        real = put("assumptions.overlap.dp", HidePass("step"))(real)
-    return real
+    return beside_everything()(real) if overlap else real
 
 
 def whole_models(

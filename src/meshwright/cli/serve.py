@@ -31,9 +31,7 @@ Name = Annotated[
 ]
 Source = Annotated[
     str,
-    Parameter(
-        help="A JOB.toml, a result that -o wrote as .json, or the folder of a run."
-    ),
+    Parameter(help="A JOB.toml, or the folder of a run."),
 ]
 HIGHEST_PORT = 65535
 SWITCH_S = 5e-4
@@ -123,7 +121,7 @@ def _report(
         str, output("one .html file, with everything in it")
     ] = "report.html",
 ) -> int:
-    """Write a job, a result or a run as one HTML file: every view, with its answers, for any
+    """Write a job or a run as one HTML file: every view, with its answers, for any
     browser and without a network.
 
     Example: meshwright report plan.toml -o report.html
@@ -134,7 +132,7 @@ def _report(
     files.suffix(output, (".html",))
     with console.progress() as progress:
         text = compute(source, progress)
-    files.write_output(output, {".html": lambda: text})
+    files.write(output, text)
     return 0
 
 

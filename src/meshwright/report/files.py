@@ -57,18 +57,15 @@ def suffix(output: str | None, allowed: Sequence[str]) -> str:
     return kind
 
 
-def write_output(output: str, writers: Writers) -> None:
-    """Write what the writer of the file's suffix makes, and say so on stderr."""
-    content = writers[Path(output).suffix.lower()]()
+def write(path: str, content: str | bytes, said: str = "") -> None:
+    """Write a file, and say so on stderr, with what is said of it; BadInput where that fails."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
     try:
-        Path(output).write_bytes(
-            content if isinstance(content, bytes) else content.encode("utf-8")
-        )
+        Path(path).write_bytes(data)
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"-o {output[:80]!r} cannot be written: {getattr(error, 'strerror', None) or error}"
-        ) from None
-    print(f"wrote {output}", file=sys.stderr)
+        why = getattr(error, "strerror", None) or error
+        raise BadInput(f"-o {path[:80]!r} cannot be written: {why}") from None
+    print(f"wrote {path}{said}", file=sys.stderr)
 
 
 def json_text(data: Mapping[str, Any]) -> str:

@@ -8,7 +8,6 @@ only needed here.
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Any
@@ -18,12 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Patch
-from matplotlib.ticker import (
-    Formatter,
-    FuncFormatter,
-    LogFormatterSciNotation,
-    NullFormatter,
-)
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ..describe.choices import FIELDS
 from ..describe.job import Job
@@ -69,49 +63,11 @@ SILENT = {"1", "none", "yes", "-", "even", "0", "gather", Layout().scheme}
 """Cells in which nothing happens."""
 
 
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-TYPESET = re.compile(
-    r"\$\\mathdefault\{(?:(.+)\\times)?(\d+)\^\{(-?\d+)\}\}\$"
-)
-"""A power as matplotlib writes it for its own TeX."""
-
-
-class Powers(FuncFormatter):
-    """Labels of another formatter, with powers in plain text: typesetting each of them takes
-    longer than drawing the axis."""
-
-    def __init__(self, other: Formatter) -> None:
-        super().__init__(self.plain)
-        self.other = other
-
-    def set_locs(self, locs: Any) -> None:
-        self.other.set_locs(locs)
-
-    def plain(self, x: float, place: int | None = None) -> str:
-        """10²⁴, 2·10²⁴."""
-        text = self.other(x, place)
-        if not (match := TYPESET.fullmatch(text)):
-            return text
-        times, base, power = match.groups("")
-        return (times and f"{times}·") + base + power.translate(RAISED)
-
-
 def image(figure: Figure, kind: str, numbers: str = "") -> bytes:
     """The figure as .png or .svg; the same figure gives the same bytes. numbers: what it shows, as
     text that the file carries, so that a picture of older numbers is found out.
-
-    It is laid out once, here: matplotlib would draw all of it for nothing before each file.
     """
     data = io.BytesIO()
-    for axes in figure.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
-                axis.set_major_formatter(Powers(axis.get_major_formatter()))
-                axis.set_minor_formatter(Powers(axis.get_minor_formatter()))
-    if engine := figure.get_layout_engine():
-        figure.set_dpi(DPI)
-        engine.execute(figure)
-        figure.set_layout_engine(None)
     with rc_context({"svg.hashsalt": "meshwright", "hatch.linewidth": 0.6}):
         figure.savefig(
             data,

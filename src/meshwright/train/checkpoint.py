@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -281,7 +281,9 @@ def publish(part: Path, keep: int, keep_every: int | None = None) -> None:
         drop(whole)
     part.rename(whole)
     sync(whole.parent)
-    for old in complete(whole.parent)[:-keep]:
+    # a later one is damaged, else the run would have gone on from it: it counts for none
+    before = [p for p in complete(whole.parent) if p.name <= whole.name]
+    for old in before[:-keep]:
         if not keep_every or steps_of(old) % keep_every:
             drop(old)
 
@@ -326,20 +328,29 @@ def newest(folder: Path) -> str:
     )
 
 
-def newest_sound(steps: Sequence[Path]) -> tuple[Path, Damaged | None]:
-    """The newest of these checkpoints (oldest first) every byte of which is as written, and what is
-    wrong with the newest of all; Damaged if none is sound.
+T = TypeVar("T")
+
+
+def newest_sound(
+    steps: Sequence[Path], look: Callable[[Path], T]
+) -> tuple[Path, T, Damaged | None]:
+    """The newest of these checkpoints (oldest first) that `look` does not find damaged, what it
+    gave, and what is wrong with the newest of all; Damaged if none is sound.
     """
     first: Damaged | None = None
     for path in reversed(steps):
         try:
-            verify(path, read_index(path))
+            return path, look(path), first
         except Damaged as error:
             first = first or error
-            continue
-        return path, first
     without = "; no checkpoint before it is sound" if len(steps) > 1 else ""
     raise Damaged(f"{first}{without}")
+
+
+def sound_index(path: Path) -> dict[str, Any]:
+    """The index of a checkpoint every byte of which is as written; Damaged if one is not."""
+    verify(path, index := read_index(path))
+    return index
 
 
 def resume(
@@ -348,23 +359,14 @@ def resume(
     """Go on from this checkpoint, or, where it is damaged, from the newest sound one before it,
     which is said; the steps it has done. BadInput if there is none.
     """
-    steps = [
-        path for path in complete(newest.parent) if path.name <= newest.name
-    ][::-1]
-    first: Damaged | None = None
-    for path in steps or [newest]:
-        try:
-            done = load(trainer, path, changed)
-        except Damaged as error:
-            first = first or error
-            continue
-        if first and dist.get_rank() == 0:
-            print(
-                f"{first}; going on from {path.name} instead", file=sys.stderr
-            )
-        return done
-    without = "; no checkpoint before it is sound" if len(steps) > 1 else ""
-    raise BadInput(f"{first}{without}")
+    path, done, damage = newest_sound(
+        [p for p in complete(newest.parent) if p.name <= newest.name]
+        or [newest],
+        lambda path: load(trainer, path, changed),
+    )
+    if damage and dist.get_rank() == 0:
+        print(f"{damage}; going on from {path.name} instead", file=sys.stderr)
+    return done
 
 
 def load(trainer: Trainer, path: Path, changed: Collection[str] = ()) -> int:

@@ -18,7 +18,7 @@ from ..describe.read import read
 from ..errors import BadInput, unknown
 from ..formats.hf_config import write_hf
 from . import checkpoint
-from .storage import Reader, read_index, verify
+from .storage import Reader
 from .weights import INDEX, ONE, Parts, file_shape, package, tensors
 
 CONFIG = "config.json"
@@ -121,31 +121,22 @@ def demand_finite(reader: Reader) -> None:
 
 
 def sound(source: Path) -> tuple[Path, dict[str, Any], Model]:
-    """The checkpoint meant, its index and its model; BadInput if a byte of it is not as written,
-    which names the newest sound one of a run before it.
+    """The checkpoint meant (the folder itself, or the newest in a run's), its index and its model;
+    BadInput if a byte of it is not as written, which names the newest sound one of a run before it.
     """
-    path = newest(source)
-    if path != source:
-        last, damage = checkpoint.newest_sound(checkpoint.complete(source))
-        if damage:
-            raise BadInput(f"{damage}; {last} is sound")
-    index = read_index(path)
-    if path == source:  # of a run's it is compared already
-        verify(path, index)
-    model = read(Model, index.get("model"), "the checkpoint's model")
-    return path, index, model
-
-
-def newest(source: Path) -> Path:
-    """The checkpoint meant: the folder itself, or the newest in a run's."""
-    if checkpoint.NAME.fullmatch(source.name):
-        return source
-    steps = checkpoint.complete(source)
+    one = checkpoint.NAME.fullmatch(source.name)
+    steps = [source] if one else checkpoint.complete(source)
     if not steps:
         raise BadInput(
             f"{source} is neither a checkpoint nor the folder of a run that has one"
         )
-    return steps[-1]
+    path, index, damage = checkpoint.newest_sound(
+        steps, checkpoint.sound_index
+    )
+    if damage:
+        raise BadInput(f"{damage}; {path} is sound")
+    model = read(Model, index.get("model"), "the checkpoint's model")
+    return path, index, model
 
 
 def split(every: dict[str, Parts], largest: int) -> Iterator[dict[str, Parts]]:

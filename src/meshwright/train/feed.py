@@ -128,6 +128,12 @@ def batch(
         raise BadInput(
             f"train.data gives token ids of shape {list(rows_BT.shape)}, not {list(want)}"
         )
+    low, high, vocab = rows_BT.min(), rows_BT.max(), trainer.job.model.vocab
+    if low < 0 or high >= vocab:  # a GPU says only that it failed, and later
+        raise BadInput(
+            f"samples {first} to {first + size - 1} of the data hold token ids from {low} to"
+            f" {high}, but model.vocab is {vocab}: they are damaged, or another tokenizer's"
+        )
     x, y = trainer.share(torch.from_numpy(rows_BT))
     if trainer.device.type == "cuda":
         x = x.pin_memory()

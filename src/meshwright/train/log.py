@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TextIO
@@ -110,6 +110,20 @@ class Spans:
         return spans
 
 
+@contextmanager
+def kept_on_disk(path: Path) -> Iterator[None]:
+    """A context that writes; SaveFailed names the file that could not be, this one or another."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or errno.errorcode.get(
+            error.errno or 0, str(error)
+        )
+        raise SaveFailed(
+            f"{error.filename or path} could not be written: {why}; checkpoints are as they were"
+        ) from None
+
+
 class RunLog:
     """metrics.jsonl and progress on stderr; on rank 0 only."""
 
@@ -151,12 +165,12 @@ class RunLog:
             if row["step"] <= self.first
         ]
         text = "".join(line + "\n" for line in kept)
-        # whoever is killed here loses no row
-        self.kept_on_disk(path, lambda: write_whole(path, text))
-        self.file = path.open("a", encoding="utf-8", buffering=1)
         job = self.plan.job
         settings = self.plan.settings
-        self.attempt = attempt.begin(folder, job, settings, self.first)
+        with kept_on_disk(path):
+            write_whole(path, text)  # whoever is killed here loses no row
+            self.file = path.open("a", encoding="utf-8", buffering=1)
+            self.attempt = attempt.begin(folder, job, settings, self.first)
         if settings.tensorboard:
             self.boards.append(EventFile(folder, self.first))
         if settings.logger:
@@ -176,7 +190,6 @@ class RunLog:
         """
         if not self.file:
             return
-        file = self.file
         job = self.plan.job
         predicted = self.plan.predicted.step_time_s
         sequences = batch_of(job, self.plan.settings, done - 1)
@@ -202,10 +215,8 @@ class RunLog:
             "memory_bytes": spent["memory"],
             "fullest_rank_bytes": spent["fullest"],
         }
-        self.kept_on_disk(
-            self.plan.folder / "metrics.jsonl",
-            lambda: file.write(json.dumps(row) + "\n"),
-        )
+        with kept_on_disk(self.plan.folder / "metrics.jsonl"):
+            self.file.write(json.dumps(row) + "\n")
         for board in self.boards:
             board.write(row)
         self.say_if_skipped(row)
@@ -257,27 +268,13 @@ class RunLog:
                 f" number {row['skipped']} of the run"
             )
 
-    def kept_on_disk(self, path: Any, write: Callable[[], object]) -> None:
-        """Write; SaveFailed names the file that could not be."""
-        try:
-            write()
-        except OSError as error:
-            why = error.strerror or errno.errorcode.get(
-                error.errno or 0, str(error)
-            )
-            raise SaveFailed(
-                f"{path} could not be written: {why}; checkpoints are as they were"
-            ) from None
-
     def sync(self) -> None:
         """On the disk before a checkpoint is: no row of a step that a checkpoint has done is ever
         missing.
         """
-        if file := self.file:
-            self.kept_on_disk(
-                self.plan.folder / "metrics.jsonl",
-                lambda: os.fsync(file.fileno()),
-            )
+        if self.file:
+            with kept_on_disk(self.plan.folder / "metrics.jsonl"):
+                os.fsync(self.file.fileno())
 
     def say(self, line: str) -> None:
         """One line of progress, of the first rank."""

@@ -223,16 +223,29 @@ class Trainer:
             self.balance.begin(self.expert_layers())
         self.microbatches = len(tokens) // int(self.layout.microbatch)
         with self.recorder.part("pipeline"):
-            # from pinned memory, without waiting for the copy
-            both = (
-                x.to(self.device, non_blocking=True) for x in (tokens, targets)
-            )
-            losses = self.engine.run(*both)
+            losses = self.run(tokens, targets)
         with self.recorder.part("settle"):
             gradients.settle(self.stages, self.layout)
             if self.tied:
                 self.tied.sum()
         return losses
+
+    def run(self, tokens: Tensor, targets: Tensor) -> list[Tensor]:
+        """All microbatches through the stages, and back unless gradients are off; their losses on
+        the last stage.
+        """
+        # from pinned memory, without waiting for the copy
+        both = (
+            x.to(self.device, non_blocking=True) for x in (tokens, targets)
+        )
+        return self.engine.run(*both)
+
+    def mean(self, losses: list[Tensor]) -> Tensor:
+        """This rank's part of the mean of all ranks' losses, fp64, []; 0 where there are none."""
+        if not losses:
+            return torch.zeros((), dtype=torch.float64, device=self.device)
+        mean = torch.stack([local(x).double() for x in losses]).mean()
+        return mean / float(self.layout.tp * self.layout.cp * self.layout.dp)
 
     def sums(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """`accumulate`, then [loss, squared norm of the gradient] of the whole batch, both times
@@ -241,14 +254,8 @@ class Trainer:
         """
         losses = self.accumulate(tokens, targets)
         with self.recorder.part("norm"):
-            loss = torch.zeros((), dtype=torch.float64, device=self.device)
-            if losses:
-                mean = torch.stack([local(x).double() for x in losses]).mean()
-                loss = mean / float(
-                    self.layout.tp * self.layout.cp * self.layout.dp
-                )
             squares = gradients.squares(self.stages, self.layout)
-            sums = torch.stack([loss, squares.to(self.device)])
+            sums = torch.stack([self.mean(losses), squares.to(self.device)])
             if extra := self.extra():
                 sums = torch.cat([sums, to_device(extra, self.device)])
             dist.all_reduce(sums)

@@ -4,7 +4,7 @@ where there is one stage.
 An engine runs this rank's tokens and targets, [m b, T] each; afterwards the gradients of its stages
 are those of the mean loss over the replica's batch, averaged over replicas; losses and gradients
 are times the scale of fp16. It returns the loss of each of the m microbatches where the last stage
-is, else nothing.
+is, else nothing. Under `torch.no_grad` it makes forward passes only.
 
 A stage's receive buffers live as long as their microbatch, so that their number does not grow with
 that of the microbatches. PyTorch 2.13 makes one for every microbatch and boundary before the first
@@ -92,8 +92,9 @@ class Accumulation:
             self.stage.begin(i * b, b)
             with self.recorder.part("F", 0, i):
                 loss = self.criterion(self.stage(x), y)
-            with self.recorder.part("B", 0, i):
-                (loss / count).backward()  # type: ignore[no-untyped-call]
+            if torch.is_grad_enabled():
+                with self.recorder.part("B", 0, i):
+                    (loss / count).backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         return losses
 
@@ -127,7 +128,9 @@ class Pipeline:
         losses: list[Tensor] = []
         inputs = (tokens,) if first else ()
         at_end = {"target": targets, "losses": losses} if last else {}
-        self.schedules[count].step(*inputs, return_outputs=False, **at_end)
+        schedule = self.schedules[count]
+        run = schedule.step if torch.is_grad_enabled() else schedule.eval
+        run(*inputs, return_outputs=False, **at_end)
         return [loss.detach() for loss in losses]
 
     def schedule(self, microbatches: int) -> Any:
@@ -304,6 +307,18 @@ class LateBufferStage(PipelineStage):
         if self.has_backward and not self.is_last:
             self._make(self.grad_recv_info[bwd_chunk_id])
         return super().get_bwd_recv_ops(bwd_chunk_id)
+
+    # PyTorch 2.13 evaluates no schedule in a V: two stages of a rank hand on gradients all the same
+    def get_local_bwd_output(self, mb_index: int) -> Any:
+        """What goes back to the stage before, which is here; None in an evaluation."""
+        if not self.has_backward:
+            return None
+        return super().get_local_bwd_output(mb_index)  # type: ignore[no-untyped-call]
+
+    def set_local_bwd_input(self, grads: Any, mb_index: int) -> None:
+        """The same, as the stage before takes it."""
+        if self.has_backward:
+            super().set_local_bwd_input(grads, mb_index)
 
     def _make(self, infos: tuple[Any, ...]) -> None:
         for info in infos:

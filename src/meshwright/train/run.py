@@ -98,7 +98,9 @@ def _prepare(
         allowed=allowed,
     )
     if plan.finished:
-        last, damage = checkpoint.newest_sound(steps)
+        last, _, damage = checkpoint.newest_sound(
+            steps, checkpoint.sound_index
+        )
         plan = replace(plan, resume=last)
         done = checkpoint.steps_of(last)
         told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"

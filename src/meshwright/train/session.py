@@ -4,8 +4,7 @@ On a GPU the host is a step ahead: what a step came to is read, and written down
 has been launched. Before a checkpoint, an evaluation or the end it is read at once.
 
 An evaluation is the loss on text that is not trained on, under the layout of the run: forward
-passes only. Microbatches go through the stages one after the other; where a rank has one stage, it
-takes the next microbatch while the others work on this one.
+passes only, in the order of the run's schedule.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from ..layout.stages import stage_numbers
 from . import checkpoint, rules, watchdog, weights
 from .attempt import RunPlan
 from .feed import (
@@ -33,11 +31,9 @@ from .feed import (
 )
 from .initial import check_replicas
 from .launch import collect, collected, same_bits
-from .log import RunLog, Spans, Stop, Usage, of_all
+from .log import RunLog, Spans, Stop, Usage, kept_on_disk, of_all
 from .loop import Result, Trainer
 from .model import Decoder
-from .optimizer import Scaler
-from .pipeline import criterion, ends
 from .record import Recording
 
 
@@ -112,7 +108,8 @@ class Session:
         """One step, and what belongs to it; whether it was the last."""
         launch = self.launch(step, given)
         if step == self.first:  # before ranks meet again, and write records
-            self.recording.give_up_old()
+            with kept_on_disk(self.recording.file):
+                self.recording.give_up_old()
             self.log.begin()
         asked = self.waiting is not None and self.report(self.waiting)
         self.waiting = launch
@@ -176,7 +173,8 @@ class Session:
 
     def record(self) -> None:
         """Write what is recorded of the last step, if anything is."""
-        self.log.kept_on_disk(self.recording.file, self.recording.flush)
+        with kept_on_disk(self.recording.file):
+            self.recording.flush()
 
     def save(self, done: int, last: bool) -> None:
         """A checkpoint, if one is due."""
@@ -245,65 +243,16 @@ def evaluate(trainer: Trainer, batches: Iterable[Batch]) -> float:
     """Mean loss over batches of the job's size, of which each rank gives its part; the same on
     every rank.
     """
-    layout = trainer.layout
-    b = int(layout.microbatch)
-    of = criterion(trainer.job, layout, trainer.mesh, Scaler(False))
-    total = torch.zeros((), dtype=torch.float64, device=trainer.device)
-    count = 0
+    losses: list[Tensor] = []
     for tokens, targets, documents in batches:
         watchdog.beat("evaluating")
         trainer.pack(documents)
-        both = (
-            torch.split(x.to(trainer.device, non_blocking=True), b)
-            for x in (tokens, targets)
-        )
-        for i, (x, y) in enumerate(zip(*both, strict=True)):
-            for stage in trainer.stages.values():
-                stage.begin(i * b, b)
-            logits = through(trainer, x)
-            if logits is not None:
-                total += of(logits, y).double()
-            count += 1
+        losses += trainer.run(tokens, targets)
     for stage in trainer.stages.values():
         reshard(stage)
+    total = trainer.mean(losses)
     dist.all_reduce(total)
-    return (
-        float(total) / max(count, 1) / float(layout.tp * layout.cp * layout.dp)
-    )
-
-
-def through(trainer: Trainer, tokens: Tensor) -> Tensor | None:
-    """One microbatch through the stages of this rank; the logits where the last one is."""
-    group = trainer.mesh.group("pp")
-    pp = int(trainer.layout.pp)
-    owner = {
-        n: rank
-        for rank in range(pp)
-        for n in stage_numbers(trainer.layout, rank)
-    }
-    x: Tensor | None = None
-    sent = []
-    for number in sorted(trainer.stages):
-        stage = trainer.stages[number]
-        if number == 0:
-            x = tokens
-        elif number - 1 not in trainer.stages:
-            x = torch.empty_like(
-                ends(stage, trainer.layout)[0], device=trainer.device
-            )
-            x.requires_grad_(False)
-            dist.recv(x, group=group, group_src=owner[number - 1])
-        x = stage(x)
-        if stage.head is not None:
-            return x
-        if number + 1 not in trainer.stages:
-            sent.append(
-                dist.isend(x, group=group, group_dst=owner[number + 1])
-            )
-    for work in sent:
-        if work is not None:
-            work.wait()
-    return None
+    return float(total) / trainer.scaler.scale
 
 
 def reshard(stage: Decoder) -> None:

@@ -9,7 +9,6 @@ go into a compiled layer (benchmarks/layer_host.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -18,6 +17,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import (
     DTensor,
     Partial,
+    Placement,
     Replicate,
     Shard,
     distribute_tensor,
@@ -119,30 +119,32 @@ class Biased(torch.autograd.Function):
         return grad, grad.flatten(0, -2).sum(0), None
 
 
-def _cut(
-    module: Any, mesh: DeviceMesh, sums: bool = False, **how: Any
+def cut(
+    module: Any, ranks: TensorRanks, sums: bool = False, **how: Placement
 ) -> None:
     """Give parameters their placement on the ranks. sums: gradients on a rank are parts
     of a sum; else those of its part.
     """
-    module.parts, module.sums = {}, sums
+    module.sums = sums
     for name, placement in how.items():
         if (p := getattr(module, name, None)) is not None:
-            whole = distribute_tensor(p, mesh, [placement])
+            whole = distribute_tensor(p, ranks.mesh, [placement])
             module.register_parameter(name, nn.Parameter(whole))
 
 
 def take_parts(block: nn.Module) -> None:
     """Take the parts as the layer begins: FSDP has gathered its weights by then, and what is
     compiled (inside, in `Block.run`) begins later.
+
+    A part is an attribute of its module, which Python finds before the parameter of that name.
     """
-    every: list[Any] = [m for m in block.modules() if hasattr(m, "parts")]
+    every: list[Any] = [m for m in block.modules() if hasattr(m, "sums")]
 
     def take(block: nn.Module, given: Any) -> None:
         for module in every:
             for name, p in module._parameters.items():
                 if p is not None:
-                    module.parts[name] = LocalWeight.apply(p, module.sums)  # type: ignore[no-untyped-call]
+                    vars(module)[name] = LocalWeight.apply(p, module.sums)  # type: ignore[no-untyped-call]
 
     block.register_forward_pre_hook(take)
 
@@ -170,61 +172,27 @@ class LocalWeight(torch.autograd.Function):
 
 def column_parallel(linear: Any, ranks: TensorRanks) -> None:
     """Each rank makes its share of the features, of an input that is whole."""
-    _cut(linear, ranks.mesh, weight=Shard(0), bias=Shard(0))
-    parts = linear.parts
-
-    def forward(x: Tensor) -> Tensor:
-        return fn.linear(x, parts["weight"], parts.get("bias"))
-
-    replace_forward(linear, forward)
+    cut(linear, ranks, weight=Shard(0), bias=Shard(0))
 
 
 def row_parallel(linear: Any, ranks: TensorRanks) -> None:
     """Each rank takes its share of the features in; the sum is handed on."""
-    _cut(linear, ranks.mesh, weight=Shard(1), bias=Replicate())
-    parts = linear.parts
+    cut(linear, ranks, weight=Shard(1), bias=Replicate())
 
     def forward(x: Tensor) -> Any:
-        y = fn.linear(x, parts["weight"])
-        if "bias" in parts:
-            y = Biased.apply(y, parts["bias"], ranks.first)  # type: ignore[no-untyped-call]
+        y = fn.linear(x, linear.weight)
+        if linear.bias is not None:
+            y = Biased.apply(y, linear.bias, ranks.first)  # type: ignore[no-untyped-call]
         return OutOf.apply(y, ranks)  # type: ignore[no-untyped-call]
 
-    replace_forward(linear, forward)
+    linear.forward = forward
 
 
 def sum_gradients(module: Any, ranks: TensorRanks) -> None:
     """For a module whose weights all ranks hold, while each has other rows (tokens, or heads):
     their gradients are parts of a sum.
     """
-    _cut(module, ranks.mesh, sums=True, weight=Replicate(), bias=Replicate())
-    parts = module.parts
-    how: Callable[[Tensor], Tensor]
-    if isinstance(module, nn.RMSNorm):
-        shape, eps = list(module.normalized_shape), module.eps
-
-        def how(x: Tensor) -> Tensor:
-            return fn.rms_norm(x, shape, parts.get("weight"), eps)
-
-    elif isinstance(module, nn.LayerNorm):
-        shape, eps = list(module.normalized_shape), module.eps
-
-        def how(x: Tensor) -> Tensor:
-            return fn.layer_norm(
-                x, shape, parts.get("weight"), parts.get("bias"), eps
-            )
-
-    else:
-
-        def how(x: Tensor) -> Tensor:
-            return fn.linear(x, parts["weight"], parts.get("bias"))
-
-    replace_forward(module, how)
-
-
-def replace_forward(module: Any, forward: Callable[[Tensor], Any]) -> None:
-    """What a module computes, from now on; its hooks stay."""
-    module.forward = forward
+    cut(module, ranks, sums=True, weight=Replicate(), bias=Replicate())
 
 
 def whole_input(module: nn.Module, ranks: TensorRanks) -> None:

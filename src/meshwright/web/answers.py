@@ -221,17 +221,12 @@ FEW = (
 """Fields of a prediction that a row shows."""
 
 
-def few_of(told: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a prediction that a row shows."""
-    return {name: told[name] for name in FEW if name in told}
-
-
 def summary(p: Prediction) -> dict[str, Any]:
     """A row of a prediction."""
-    words = layout_words(p.layout)
+    told = p.to_dict()
     return {
-        **few_of(p.to_dict()),
-        "layout_words": words,
+        **{name: told[name] for name in FEW},
+        "layout_words": layout_words(p.layout),
         "chip": p.job.cluster.chip.name,
     }
 

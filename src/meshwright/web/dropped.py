@@ -9,7 +9,6 @@ from typing import Any
 from .. import catalog
 from ..describe.job import TRAIN, Job
 from ..describe.layout import Layout
-from ..describe.read import brief
 from ..errors import BadInput, unknown
 from ..formats import LARGEST, bridge, parse_json, parse_toml
 from ..formats.hf import read_hf
@@ -64,9 +63,10 @@ def question_in_text(
             return question_in_file(file, kept)
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
-            return result(
-                data
-            ), f"a result of meshwright {str(data['verb'])[:20]}"
+            raise BadInput(
+                "a result does not say all that was asked: paste the JOB.toml of it, as plan -o"
+                " plan.toml writes it"
+            )
         model = read_hf(data)
         rest = {k: v for k, v in kept.items() if k not in (MODEL, JOB)}
         return {MODEL: text, **rest}, f"a config.json: {model.name}"
@@ -189,23 +189,3 @@ def command_words(text: str) -> dict[str, str] | None:
         else:
             question[MODEL] = word
     return question
-
-
-def result(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The question of a result written by -o."""
-    best = data.get("best") or data
-    if (
-        not isinstance(best, Mapping)
-        or "model" not in best
-        or "cluster" not in best
-    ):
-        raise BadInput(
-            f"a result of {brief(data.get('verb'))} does not say what was asked"
-        )
-    texts = {
-        MODEL: best["model"],
-        "on": best["cluster"],
-        "batch": f"{best.get('batch_sequences')}seq",
-        "seq": str(best.get("seq_tokens", "")),
-    }
-    return {k: str(v) for k, v in texts.items()}

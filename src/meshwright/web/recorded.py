@@ -1,4 +1,4 @@
-"""A page that holds its answers: what `meshwright report` writes, of a job, a result or a run."""
+"""A page that holds its answers: what `meshwright report` writes, of a job or a run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from urllib.parse import quote
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..errors import BadInput, MeshwrightError
-from ..formats import parse_json, read_text
 from ..formats.toml import load_job
 from ..report.console import SCHEMA
 from ..search import Progress
-from .answers import few_of
-from .dropped import result
 from .endpoints import endpoints
 from .page import key, single
 from .question import question_of
 from .runs import of_folder
 
-LARGEST = 64 * 2**20
-"""Bytes of a result."""
 CHIPS = ["h100-sxm", "h200", "b200", "mi300x", "tpu-v5p"]
 SCENARIOS = ["h100", "a100", "v100"]
 """What the page shows where nothing was chosen."""
@@ -30,19 +25,15 @@ Answers = dict[str, Any]
 
 
 def recorded_report(source: str, progress: Progress) -> str:
-    """The page of a JOB.toml, a result (-o FILE.json) or the folder of a run.  Raises BadInput."""
+    """The page of a JOB.toml or the folder of a run.  Raises BadInput."""
     path = Path(source[:4096])
     if path.is_dir():
         state, answers = of_run(path)
-    elif path.suffix.lower() == ".json":
-        state, answers = of_result(
-            parse_json(read_text(path, LARGEST), str(path)[:200])
-        )
     elif path.suffix.lower() == ".toml":
         state, answers = of_job(load_job(path), progress)
     else:
         raise BadInput(
-            f"{source[:80]!r} must be a JOB.toml, a result that -o wrote as .json, or the folder"
+            f"{source[:80]!r} must be a JOB.toml, such as plan -o plan.toml writes, or the folder"
             " of a run"
         )
     return single(address(state), {**answers, **catalogue(progress)})
@@ -138,120 +129,3 @@ def answerable(keep: Any, name: str, body: Mapping[str, Any]) -> None:
         keep(name, body)
     except MeshwrightError:
         return
-
-
-def of_result(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """(the page's question, its answers) of a result that a command wrote with `--json`; BadInput
-    if no view shows it, or a field is missing.
-    """
-    verb = data.get("verb")
-    if verb not in SHOWN:
-        raise BadInput(
-            f"a page is made of the results of {', '.join(SHOWN)}, not of {str(verb)[:40]!r}"
-        )
-    try:
-        return SHOWN[str(verb)](data)
-    except (KeyError, TypeError, AttributeError, IndexError):
-        raise BadInput(
-            f"this is not a complete result of meshwright {verb}"
-        ) from None
-
-
-def of_plan(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """A plan, or a prediction as the only layout of one."""
-    saved = data if "best" in data else {**ALONE, "best": data}
-    asked = result(saved)
-    bodies: tuple[dict[str, Any], ...] = (
-        {"question": asked},
-        {"question": asked, "families": False, "top": 1},
-    )
-    return {"view": "plan", **asked}, {
-        key("plan", body): saved for body in bodies
-    }
-
-
-ALONE = {
-    "alternatives": [],
-    "searched": 1,
-    "elapsed_s": 0.0,
-    "rejected": {},
-    "notes": [],
-}
-"""What a plan says of a layout that was not searched for."""
-
-
-def of_sweep(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """A row for each value that was varied."""
-    rows = [
-        {"cluster": str(p["value"]), **few_of(p["prediction"])}
-        if p["prediction"]
-        else {"cluster": str(p["value"]), "why": str(p["note"])}
-        for p in data["points"]
-    ]
-    first = next(p["prediction"] for p in data["points"] if p["prediction"])
-    asked = result({"best": first})
-    names = [row["cluster"] for row in rows]
-    state = {"view": "clusters", **asked, "clusters": ",".join(names)}
-    return state, {
-        key(
-            "clusters", {"question": asked, "clusters": names, "prices": {}}
-        ): rows
-    }
-
-
-def of_validation(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """Every step time that was compared."""
-    rows = [
-        {
-            "id": row["id"],
-            "model": row["id"],
-            "source": row["source"],
-            "step_s": row["measured"],
-            "predicted_s": row["predicted"],
-        }
-        for row in data["rows"]
-        if row["quantity"] == "step_time" and row["ratio"]
-    ]
-    return {"view": "sure", "model": "runs"}, {
-        key("runs", {}): {"schema": SCHEMA, "rows": rows}
-    }
-
-
-def of_roofline(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """The roofline of one layer."""
-    asked = {
-        "model": str(data["model"]),
-        "on": f"{data['chips']}x{data['chip']}",
-        "batch": f"{data['batch_tokens']:.0f}",
-    }
-    state = {"view": "roofline", **asked, "layer": str(data["layer"])}
-    return state, {
-        key("roofline", {"question": asked, "layer": data["layer"]}): data
-    }
-
-
-def of_comparison(data: Mapping[str, Any]) -> tuple[dict[str, str], Answers]:
-    """A run beside its prediction, without its steps."""
-    name = Path(str(data["run"])).name
-    told = {
-        "folder": name,
-        "series": {},
-        "prediction": {"step_time_s": data["step_time_s"]["predicted"]},
-        "comparison": data,
-    }
-    state = {"view": "runs", "model": str(data["model"])}
-    shown = {"schema": SCHEMA, "runs": [name]}
-    return state, {
-        key("folders", {}): shown,
-        key("folder", {"run": name}): told,
-    }
-
-
-SHOWN = {
-    "plan": of_plan,
-    "predict": of_plan,
-    "sweep": of_sweep,
-    "validate": of_validation,
-    "roofline": of_roofline,
-    "compare": of_comparison,
-}
