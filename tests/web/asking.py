@@ -22,6 +22,16 @@ def told(*_: object) -> None:
     """Nobody listens."""
 
 
+class Client:
+    """Who asks, and does not leave."""
+
+    def __init__(self, accept: str = "*/*") -> None:
+        self.headers = {"accept": accept}
+
+    async def receive(self) -> None:
+        await anyio.sleep_forever()
+
+
 @dataclass
 class Reply:
     """What came back."""

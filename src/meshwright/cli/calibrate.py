@@ -130,7 +130,7 @@ def calibrate(
     return Answer(
         lambda: machine_to_dict(machine, str(to)),
         lambda: machine_card(machine, str(to)),
-        lambda: machine_report(machine, str(to)),
+        lambda: machine_report(machine),
     )
 
 

@@ -154,7 +154,7 @@ def against_program(path: str, ranks: tuple[int, ...]) -> Answer:
     return Answer(
         lambda: data,
         lambda: oracle_card(data),
-        lambda: [oracle_report(data)],
+        lambda: oracle_report(data),
         code=0 if data["agrees"] else 1,
     )
 

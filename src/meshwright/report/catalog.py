@@ -189,7 +189,6 @@ def active_words(m: Model) -> str:
 
 def details(thing: Chip | Network | Model | Framework) -> RenderableType:
     """One thing: every field with unit and origin."""
-    kind = type(thing).__name__.lower()
     table = text_table(
         "field | value | source",
         [
@@ -203,16 +202,10 @@ def details(thing: Chip | Network | Model | Framework) -> RenderableType:
         left=(1,),
     )
     whole = thing.sources.get("*")
-    head = Text(f"{kind} {thing.name}", "bold")
-    lines = [Text(f"  {_words(whole)}", "dim")] if whole else []
+    lines = [Text(_words(whole), "dim")] if whole else []
     if isinstance(thing, Model):
-        lines.append(
-            Text(
-                f"  {count(parameters(thing), 4)} parameters{active_words(thing)}"
-            )
-        )
-        lines.append(Text(f"  {layers_words(thing)}"))
-    return Group(head, *lines, Text(), table)
+        lines.append(Text(layers_words(thing)))
+    return Group(*lines, table)
 
 
 def _rows(thing: Any, path: str) -> Iterator[tuple[str, str, bool]]:

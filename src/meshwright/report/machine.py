@@ -75,7 +75,7 @@ def scale_card(
     )
 
 
-def machine_report(machine: Cluster, path: str) -> list[RenderableType]:
+def machine_report(machine: Cluster) -> list[RenderableType]:
     """Kernels, collectives, engine."""
     kernels = text_table(
         "kernel | measured over | smallest | largest | error between points",
@@ -121,11 +121,7 @@ def machine_report(machine: Cluster, path: str) -> list[RenderableType]:
             )
         ],
     )
-    return [
-        f"{machine.chip.name}: {_rates(machine)}",
-        *(kernels, "", sends, "", costs, ""),
-        f"wrote {path}",
-    ]
+    return [kernels, "", sends, "", costs]
 
 
 def _rates(machine: Cluster) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -34,21 +34,17 @@ def oracle_card(data: Mapping[str, Any]) -> Card:
     )
 
 
-def oracle_report(data: Mapping[str, Any]) -> RenderableType:
-    """Everything `compare --oracle` prints. data: of its JSON."""
-    parts: list[RenderableType] = [Text(data["title"], "bold")]
+def oracle_report(data: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """What stands behind the card, rank by rank. data: of the JSON of `compare --oracle`."""
     for of_rank in data["ranks"]:
         stages = ", ".join(map(str, of_rank["stages"]))
-        parts += [
-            Text(),
-            Text(f"rank {of_rank['rank']}, stage {stages}", "bold"),
-            quantity_table(of_rank["rows"]),
-        ]
+        yield Text(f"rank {of_rank['rank']}, stage {stages}", "bold")
+        yield quantity_table(of_rank["rows"])
         if terms := of_rank["predicted_memory_bytes"]:
-            parts += [Text(), _memory(terms)]
+            yield from (Text(), _memory(terms))
         if not of_rank["rows"][-1]["agrees"]:
-            parts += [Text(), live(of_rank["live_at_peak"][:LARGEST])]
-    return Group(*parts, Text(), Text(_sentence(data["ranks"])))
+            yield from (Text(), live(of_rank["live_at_peak"][:LARGEST]))
+        yield Text()
 
 
 def quantity_table(quantities: list[Mapping[str, Any]]) -> Table:

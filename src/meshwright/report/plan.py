@@ -315,13 +315,10 @@ def against_dict(mine: Prediction, best: Prediction) -> dict[str, Any]:
 
 
 def sizing_table(sizing: Sizing) -> RenderableType:
-    """How many chips a deadline or a budget asks for, and what was looked at."""
-    return Group(
-        IndentedLine(sizing.why, "bold green" if sizing.chips else "bold red"),
-        text_table(
-            "chips | run | cost | what",
-            [_size(size, size.chips == sizing.chips) for size in sizing.tried],
-        ),
+    """The numbers of chips that a deadline or a budget was tried with."""
+    return text_table(
+        "chips | run | cost | what",
+        [_size(size, size.chips == sizing.chips) for size in sizing.tried],
     )
 
 

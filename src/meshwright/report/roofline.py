@@ -143,7 +143,7 @@ def scheme(name: str) -> str:
 
 
 def roofline_report(r: Roofline) -> RenderableType:
-    """Everything `roofline` prints."""
+    """What stands behind the card of a roofline."""
     return Group(
         *_head(r),
         Text(),
@@ -159,20 +159,12 @@ def roofline_report(r: Roofline) -> RenderableType:
 
 
 def _head(r: Roofline) -> Iterator[Text]:
-    """What was asked, and the intensities everything follows from."""
+    """What of a layer is counted, the axes, and the intensities everything follows from."""
     shape = " x ".join(
         f"{n} {kind}" for n, kind in zip(r.shape, r.kinds, strict=True)
     )
-    pods = f"{r.pods} pods of " if r.pods > 1 else ""
-    yield Text(
-        f"{r.model}: one layer ({LAYERS[r.layer]}) on {pods}{shape}, {r.chip}",
-        "bold",
-    )
-    each = r.batch_tokens / r.chips
-    yield Text(
-        f"  {count(r.batch_tokens)} tokens a step, {each:,.0f} a chip; {r.per_token.width:,.0f}"
-        " effective width"
-    )
+    width = f"{r.per_token.width:,.0f} effective width"
+    yield Text(f"one layer ({LAYERS[r.layer]}) on {shape}, {width}", "bold")
     links = ", ".join(f"{a:,.0f}" for a in r.intensity)
     yield Text(
         f"  FLOPs for each byte of a link: {links}; of HBM: {r.hbm_tokens:,.0f}"
