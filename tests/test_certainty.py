@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 from layouts import cut
-from meshwright import Job, Layout, Prediction, cluster, model, predict
+from meshwright import (
+    Job,
+    Layout,
+    Prediction,
+    catalog,
+    cluster,
+    model,
+    predict,
+)
 from meshwright.describe.families import framework_family
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
-from meshwright.prediction.classes import sharding
+from meshwright.prediction.classes import sharding, untested_mixers
 from meshwright.report.text import evidence
 
 NOTHING = dict.fromkeys((*PARTS, *BEYOND), 0.0)
@@ -185,6 +193,18 @@ def test_two_predictions_of_one_class_are_surer_of_their_ratio(
     assert apart is not None and apart[1] > math.exp(
         3 * math.hypot(0.1, 0.1) - 1e-9
     )
+
+
+def test_what_mixes_tokens_as_in_no_run_is_said() -> None:
+    """Of the evidence no model that the catalogue knows has scans or indexers."""
+    runs = {run.model for run in certainty.evidence_runs()}
+    known = [name for name in runs if catalog.has("models", name)]
+    assert len(known) > 9
+    assert not any(untested_mixers(model(name)) for name in known)
+    job = Job("jamba-1.5-mini", "64xh100-sxm", 256)
+    p = predict(job, Layout(dp=64, zero=1))
+    assert p.certainty
+    assert p.certainty.note.endswith("no run has scans of state spaces")
 
 
 def test_no_runs_no_interval() -> None:

@@ -183,27 +183,27 @@ def point_row(
     return plain
 
 
+COMPARED = (
+    "step_time_s",
+    "tokens_per_s",
+    "tokens_per_s_per_chip",
+    "mfu",
+    "fits",
+    "risk_of_oom",
+    "train_time_s",
+    "cost_usd",
+    "energy_j",
+)
+"""What a point is compared by, in SI units."""
+
+
 def compared_numbers(p: Prediction) -> Row:
-    """What a point is compared by, in SI units."""
-    told = p.to_dict()
-    names = (
-        *(
-            "step_time_s",
-            "tokens_per_s",
-            "tokens_per_s_per_chip",
-            "mfu",
-            "fits",
-            "risk_of_oom",
-        ),
-        *("train_time_s", "cost_usd", "energy_j"),
-    )
-    columns: Row = {
-        "chips": p.job.cluster.chips,
-        **{n: told[n] for n in names if n in told},
-    }
-    if interval := told.get("interval_s"):
-        columns["step_time_low_s"], columns["step_time_high_s"] = interval
-    return {**columns, **{name: getattr(p.layout, name) for name in FIELDS}}
+    """Chips, `COMPARED`, the interval, and the layout."""
+    columns: Row = {"chips": p.job.cluster.chips}
+    columns |= {name: getattr(p, name) for name in COMPARED}
+    if p.interval_s:
+        columns["step_time_low_s"], columns["step_time_high_s"] = p.interval_s
+    return columns | {name: getattr(p.layout, name) for name in FIELDS}
 
 
 def _rows(
@@ -370,21 +370,14 @@ def _opened(
         # a line that was cut off is computed again
         whole = text[: text.rfind(b"\n") + 1]
         done = _rows_in_file(whole, head, path) if whole else {}
-        out = stack.enter_context(path.open("r+b" if path.exists() else "w+b"))
+        lines = path.open("a", encoding="utf-8", newline="\n")
+        out = stack.enter_context(lines)
         out.truncate(len(whole))
-        out.seek(len(whole))
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
-    told = stack.enter_context(_text(out))
     if not whole:
-        told.write(json.dumps(head) + "\n")
-    return done, told
-
-
-def _text(binary: Any) -> TextIO:
-    import io
-
-    return io.TextIOWrapper(binary, "utf-8", newline="\n", write_through=True)
+        out.write(json.dumps(head) + "\n")
+    return done, out
 
 
 def _rows_in_file(text: bytes, head: Row, path: Path) -> dict[int, Row]:

@@ -179,19 +179,12 @@ def _signed(limit: float, unit: str) -> str:
 def chip_counts(job: Job) -> list[int]:
     """Clean numbers of chips of the job's kind that its network can join, ascending."""
     unit = int(job.cluster.sizes[0])
-    clean = []
-    sizes = sorted(
-        {unit * f * 2**k for f in (1, 3) for k in range(18)}
-        | {job.cluster.chips}
-    )
-    for chips in sizes:
-        if chips <= MOST_CHIPS:
-            try:
-                vary(job, "chips", chips)
-            except MeshwrightError:
-                continue
-            clean.append(chips)
-    return clean
+    clean = {unit * f * 2**k for f in (1, 3) for k in range(18)}
+    return [
+        chips
+        for chips in sorted(clean | {job.cluster.chips})
+        if chips <= MOST_CHIPS and _joins(job, chips)
+    ]
 
 
 def _size(job: Job, chips: int, space: Space | None) -> Size:

@@ -290,7 +290,9 @@ def _points(
             if fixed:
                 yield SweepPoint(value, varied, predict(varied))
             else:
-                yield _planned(varied, over, value, space)
+                # a degree that is varied is a constraint
+                best, note, ran = best_layout(varied, [over], space)
+                yield SweepPoint(value, varied, best, note=note, ran=ran)
         except MeshwrightError as error:
             yield SweepPoint(value, varied, None, str(error))
 
@@ -303,14 +305,6 @@ def _display_value(over: str, value: Value, varied: Job) -> Value:
         "model.seq": varied.model.seq,
     }
     return lengths.get(over, value)
-
-
-def _planned(
-    job: Job, over: str, value: Value, space: Space | None
-) -> SweepPoint:
-    """The best layout; a degree that is varied is a constraint."""
-    best, note, ran = best_layout(job, [over], space)
-    return SweepPoint(value, job, best, note=note, ran=ran)
 
 
 def best_layout(

@@ -23,7 +23,7 @@ from meshwright.report.limits import flops_text
 from meshwright.report.machine import percent as share
 from meshwright.report.predict import details
 from meshwright.report.roofline import _tokens as tokens
-from meshwright.report.run_card import binding, verdict
+from meshwright.report.run_card import binding, step_rows, verdict
 from meshwright.report.text import (
     CAUSES,
     Bar,
@@ -261,8 +261,12 @@ def test_what_most_probably_runs_is_not_said_not_to_fit() -> None:
     asked = verdict(predict(replace(job, headroom=0.5)))
     assert (asked.label, asked.text[:4]) == ("yes", "fits")
     assert "accepted" not in asked.text
-    short = verdict(predict(replace(job, model=model("llama3-70b")))).text
+    assert repr(p).splitlines()[2].endswith(f"MFU {p.mfu:.1%}, if it fits")
+    large = predict(replace(job, model=model("llama3-70b")))
+    short = verdict(large).text
     assert short.startswith("does NOT fit: needs") and "short" in short
+    (row,), (ran,) = step_rows(large), step_rows(large, ran=True)
+    assert row.text == f"{ran.text}, if it fitted"
 
 
 @pytest.mark.parametrize("scale", [0.5, 1.0, 2.0])

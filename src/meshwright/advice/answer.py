@@ -25,7 +25,7 @@ from ..units import show
 from .changes import Change, singles, value_in_effect
 from .gap import Gap, gap
 from .judged import Judge, Option
-from .spoken import Tongue, Words, tongue
+from .spoken import Tongue, tongue
 
 LEADS = 10
 """Single changes that a pair begins with."""
@@ -33,33 +33,6 @@ PAIRS = 6
 """Pairs that a triple begins with."""
 MORE = 0.01
 """A pair, or triple, is worth a name that gains so much more than what it begins with."""
-
-
-@dataclass(frozen=True)
-class Advised:
-    """A change with its words."""
-
-    option: Option
-    words: Words
-
-    @property
-    def change(self) -> Change:
-        return self.option.change
-
-    @property
-    def prediction(self) -> Prediction:
-        """Of the run with the change."""
-        return self.option.prediction
-
-    @property
-    def gain(self) -> float:
-        """More tokens a second, as a share of the run's."""
-        return self.option.gain
-
-    @property
-    def risk(self) -> float:
-        """Probability that the run with the change goes out of memory."""
-        return self.option.risk
 
 
 @dataclass(frozen=True)
@@ -74,15 +47,15 @@ class Advice(Displayed):
 
     run: Prediction
     """The run itself; where its steps were measured, scaled by these."""
-    changes: tuple[Advised, ...]
+    changes: tuple[Option, ...]
     """Single changes that fit, best first, of each choice every value; ties and slower ones too."""
-    numerics: tuple[Advised, ...]
+    numerics: tuple[Option, ...]
     """The same of changes of numbers and batch, which train something else."""
     tie: float
     """Gain up to which a change is a tie."""
-    pair: Advised | None = None
+    pair: Option | None = None
     """The best two changes, where they gain more than the best one."""
-    triple: Advised | None = None
+    triple: Option | None = None
     gap: Gap | None = None
     """Measured beside predicted; None without a measured time."""
     format: str = ""
@@ -105,9 +78,9 @@ class Advice(Displayed):
         return f"Advice: {show(self.run.step_time_s, 's')} a step; {said}"
 
     @cached_property
-    def best_each(self) -> tuple[Advised, ...]:
+    def best_each(self) -> tuple[Option, ...]:
         """The best value of each choice."""
-        first: dict[str, Advised] = {}
+        first: dict[str, Option] = {}
         for each in self.changes:
             first.setdefault(each.change.choice, each)
         return tuple(first.values())
@@ -123,27 +96,27 @@ class Advice(Displayed):
         return self.ran or self.run.fits
 
     @property
-    def gains(self) -> tuple[Advised, ...]:
+    def gains(self) -> tuple[Option, ...]:
         """For each choice, the best value that gains more than a tie; if the run does not fit, also
         changes that make it fit.
         """
         return tuple(a for a in self.best_each if self.helps(a))
 
     @property
-    def rest(self) -> tuple[Advised, ...]:
+    def rest(self) -> tuple[Option, ...]:
         """For each remaining choice, its best value."""
         return tuple(a for a in self.best_each if not self.helps(a))
 
     @property
-    def ties(self) -> tuple[Advised, ...]:
+    def ties(self) -> tuple[Option, ...]:
         """For each choice, the best value that gains something, but no more than a tie."""
         return tuple(a for a in self.rest if 0.0 < a.gain <= self.tie)
 
-    def helps(self, each: Advised) -> bool:
+    def helps(self, each: Option) -> bool:
         """Whether a change is worth making: it gains more than a tie, or it fits where the run does
         not.
         """
-        return each.gain > self.tie if self.fits else each.option.fits
+        return each.gain > self.tie if self.fits else each.fits
 
     def to_dict(self) -> dict[str, Any]:
         """The fields of `advise --json`."""
@@ -167,7 +140,7 @@ class Advice(Displayed):
         }
 
 
-def change_record(each: Advised, of: Advice) -> dict[str, Any]:
+def change_record(each: Option, of: Advice) -> dict[str, Any]:
     """One change, as `--json` has it."""
     p = each.prediction
     run = of.run.job
@@ -185,7 +158,7 @@ def change_record(each: Advised, of: Advice) -> dict[str, Any]:
         "tie": abs(each.gain) <= of.tie,
         "memory_bytes": p.memory_bytes["needed"],
         "risk_of_oom": each.risk,
-        "fits": each.option.fits,
+        "fits": each.fits,
     }
 
 
@@ -269,28 +242,28 @@ def _calibrate(run: Prediction, steps: Sequence[float]) -> Job:
     return replace(job, cluster=replace(job.cluster, installation=known))
 
 
-def expressible(options: Iterable[Option], words: Tongue) -> Iterator[Advised]:
+def expressible(options: Iterable[Option], words: Tongue) -> Iterator[Option]:
     """The options that the framework's words can say."""
     for option in options:
         if spoken := words.words(option.change):
-            yield Advised(option, spoken)
+            yield replace(option, words=spoken)
 
 
 def with_combinations(
     answer: Advice, judge: Judge, others: Sequence[Change], words: Tongue
 ) -> Advice:
     """The answer with its best pair and triple, where they are worth more than their beginning."""
-    leads = [a.option for a in answer.best_each[:LEADS]]
+    leads = answer.best_each[:LEADS]
     pairs = _combinations(judge, [o.change for o in leads], others)
-    first = answer.best_each[0].option if answer.best_each else None
+    first = next(iter(leads), None)
     pair = next(expressible(pairs, words), None)
-    if first is None or pair is None or not worth(pair.option, first):
+    if first is None or pair is None or not worth(pair, first):
         return answer
     starts = [a.change for a in islice(expressible(pairs, words), PAIRS)]
     triple = next(
         expressible(_combinations(judge, starts, others), words), None
     )
-    if triple is not None and not worth(triple.option, pair.option):
+    if triple is not None and not worth(triple, pair):
         triple = None
     return replace(answer, pair=pair, triple=triple)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..errors import BadInput
 from ..layout import beside, rules
@@ -16,6 +17,7 @@ from ..prediction.prediction import Prediction, predict
 from ..search import Progress
 from ..step import oom
 from .changes import Change
+from .spoken import Words
 
 NOTHING = 1e-9
 """Gain of a change that changes nothing."""
@@ -33,6 +35,8 @@ class Option:
     """More tokens a second than the run, as a share of its own; below 0 it is slower."""
     risk: float
     """Probability that it runs out of memory (`Judge.risk`)."""
+    words: Words = FrozenDict()
+    """What it sets in the run's file, once somebody has looked."""
 
     @property
     def fits(self) -> bool:

@@ -20,7 +20,7 @@ def prediction_of_arguments(
     job = read_job(model, given, notes, price)
     notes += replicated(job, given)
     p = compute(job)
-    return replace(p, notes=(*notes, *p.notes))
+    return p.with_results(notes=(*notes, *p.notes))
 
 
 SHARDING = ("fsdp", "torchtitan", "automodel", "llm-foundry")

@@ -36,6 +36,7 @@ from .classes import (
     chip_family,
     class_named,
     sharding,
+    untested_mixers,
 )
 from .result import StepResult
 
@@ -167,7 +168,12 @@ def certainty(of: StepResult) -> Certainty | None:
         sources=tuple(mine["sources"]),
         note=f"scaled by {steps} steps measured there"
         if steps
-        else "; ".join(reasons_unsure(kind, mine, {**shares, **far})),
+        else "; ".join(
+            (
+                *reasons_unsure(kind, mine, {**shares, **far}),
+                *(f"no run has {x}" for x in untested_mixers(of.job.model)),
+            )
+        ),
         precisions=precisions(kind),
     )
 

@@ -4,9 +4,11 @@ kernels, in the same order, in the same numbers, on the same kind of chip.
 
 from __future__ import annotations
 
+from ..count.model import kind_counts
 from ..describe.chip import Chip
 from ..describe.families import framework_family
 from ..describe.layout import Layout
+from ..describe.model import Model
 
 SHARDS = 2
 """ZeRO stage from which a replica does not hold its gradients whole."""
@@ -33,6 +35,12 @@ CHIPS = {
     "tpu": "TPU",
 }
 """Kernels of a chip (`Chip.kernel_law`) -> its family; one without is its own."""
+UNTESTED = {
+    "linear": "scans of linear attention",
+    "sparse": "indexers",
+    "ssm": "scans of state spaces",
+}
+"""Mixer -> what of it no measurement is known of, and no published run of the evidence has."""
 
 
 def chip_family(chip: Chip) -> str:
@@ -49,6 +57,13 @@ def class_named(family: str, framework: str, kind: str, precision: str) -> str:
         precision_width(precision),
     )
     return ", ".join(name for name in names if name)
+
+
+def untested_mixers(model: Model) -> list[str]:
+    """What layers of a model mix tokens by, of which no measurement is known."""
+    kinds = (kind for part in kind_counts(model) for kind, _ in part)
+    words = {word for kind in kinds for word in kind.mixers}
+    return [what for word, what in UNTESTED.items() if word in words]
 
 
 def precision_width(precision: str) -> str:

@@ -31,6 +31,7 @@ from ..num import product
 from ..program.coverage import beyond
 from ..step import oom
 from ..units import show
+from .classes import untested_mixers
 from .result import StepResult
 from .runnable import not_there
 
@@ -267,10 +268,10 @@ def of_model(r: StepResult) -> Iterator[str]:
             f" another's compute, which {job.profile.name} by itself does not: --ep-overlap true"
             " predicts it hidden"
         )
-    states = {word for kind in every for word in kind.mixers} & SCANS.keys()
-    if states and job.how.chip.model != "peak":
+    scans = untested_mixers(job.model)
+    if scans and job.how.chip.model != "peak":
         yield (
-            f"{' and '.join(SCANS[word] for word in sorted(states))} are timed by the products and"
+            f"{' and '.join(scans)} are timed by the products and"
             " bytes of their kernels, at the rate of large products: none of them was measured"
         )
 
@@ -333,12 +334,6 @@ def idle_settings(r: StepResult) -> Iterator[str]:
 
 KEYS_SENT = {"gather": "gathers", "ring": "sends round"}
 """Exchange of keys that gives each rank all of them, whatever window its queries have."""
-SCANS = {
-    "linear": "scans of linear attention",
-    "ssm": "scans of state spaces",
-    "sparse": "indexers",
-}
-"""Mixer -> what of it no measurement is known of."""
 
 
 def transformer_engine(r: StepResult) -> Iterator[str]:

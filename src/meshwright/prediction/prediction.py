@@ -72,20 +72,14 @@ class Prediction(StepResult, Displayed):
     True
     """
 
-    notes: tuple[str, ...] = ()
-
     def __reduce__(self) -> Any:
         """Pickled and copied without what was computed from the fields: it is computed again when
         asked for.
         """
-        return type(self), tuple(
-            getattr(self, field.name) for field in fields(self)
-        )
+        return type(self), (self.job, self.layout)
 
     def with_results(self, **values: Any) -> Prediction:
-        """The same prediction with these notes, or of which these values are known; nothing is
-        computed again.
-        """
+        """The same prediction, of which these values are known; nothing is computed again."""
         return with_values(self, **self.__dict__ | values)
 
     def __repr__(self) -> str:
@@ -94,10 +88,16 @@ class Prediction(StepResult, Displayed):
         return (
             f"Prediction: {self.job.model.name} on {cluster.chips} x {cluster.chip.name}\n"
             f"  {self.verdict}: {show(use['needed'], 'GiB')} of {show(use['capacity'], 'GiB')}\n"
-            f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}\n"
+            f"  step time {show(self.step_time_s, 's')}, MFU {self.mfu:.1%}{self.proviso}\n"
             f"  {one_line(self.layout)}"
             + (f"\n  {self.idle}" if self.idle else "")
         )
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """Rates that nobody measured, settings that do nothing here, corners where it is too
+        fast."""
+        return prediction_notes(self)
 
     @property
     def merit_s(self) -> float:
@@ -157,6 +157,15 @@ class Prediction(StepResult, Displayed):
         if self.fits:
             return "fits"
         return "does NOT fit" if self.risk_of_oom > oom.SURE else "may not fit"
+
+    @property
+    def proviso(self) -> str:
+        """What stands behind seconds and rates of what has no room; "" where it fits."""
+        words = {
+            "does NOT fit": ", if it fitted",
+            "may not fit": ", if it fits",
+        }
+        return words.get(self.verdict, "")
 
     @property
     def memory_short(self) -> float:
@@ -349,11 +358,12 @@ def predict(
     rules.demand_legal(job, layout)
     full = launched(job, layout)
     job = job.laid_out(full)
-    # the tale of every prediction, in its order: count, time, then what the results say together
+    # the tale of every prediction, in its order: count, time, bytes and seconds
     counts = count_microbatch(job, full)
     clock = clock_of(job, shared=True)
     cost = time_model(counts, clock)
     p = Prediction(job, full).with_results(
         counts=counts, clock=clock, cost=cost
     )
-    return p.with_results(notes=prediction_notes(p))
+    _ = p.fits, p.step_time_s  # what they refuse, they refuse here
+    return p

@@ -7,9 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from ..advice.answer import Advice, Advised, json_value
+from ..advice.answer import Advice, json_value
 from ..advice.changes import value_in_effect
 from ..advice.gap import Gap
+from ..advice.judged import Option
 from ..formats.bridge.edit import NONE
 from .card import FIRST, Card, CardRow, CardTable, Commands, Item
 from .lines import noted
@@ -45,7 +46,7 @@ def advise_card(advice: Advice, commands: Sequence[str] = ()) -> Card:
         verdict(run, "ran" if advice.ran else ""),
         *preconditions(run.idle, advice.notes, advice.fits),
         CardRow("layout", short_words(run.layout), rank=4, most=1),
-        *step_rows(run),
+        *step_rows(run, advice.ran),
         *measured(advice.gap),
         *gains(advice),
         *pair_and_triple(advice),
@@ -144,17 +145,17 @@ def numerics_rows(advice: Advice) -> Iterator[CardRow]:
             )
 
 
-def flags(each: Advised) -> str:
+def flags(each: Option) -> str:
     """The keys of a change, before and after."""
     return ", ".join(flag(k, *pair) for k, pair in each.words.items())
 
 
-def in_their_terms(advice: Advice, each: Advised) -> str:
+def in_their_terms(advice: Advice, each: Option) -> str:
     """The keys of a change in the file that was read; fields, where that is a job of ours."""
     return flags(each) if advice.foreign else fields(advice, each)
 
 
-def briefly(advice: Advice, each: Advised) -> str:
+def briefly(advice: Advice, each: Option) -> str:
     """A change in the run's own terms, where a table has room for them, else its fields."""
     words = in_their_terms(advice, each)
     return words if len(words) <= FIRST else fields(advice, each)
@@ -172,7 +173,7 @@ def flag(key: str, old: Any, new: Any) -> str:
     return f"{key} {word(old)} -> {word(new)}"
 
 
-def fields(advice: Advice, each: Advised) -> str:
+def fields(advice: Advice, each: Option) -> str:
     """Fields of the job that change: tp 8 -> 4."""
     job = advice.run.job
     return ", ".join(
@@ -209,7 +210,7 @@ def gain_details(advice: Advice) -> Iterator[Any]:
     yield from noted(advice.notes)
 
 
-def line(advice: Advice, each: Advised) -> str:
+def line(advice: Advice, each: Option) -> str:
     """A change in one line: what it sets, and what the run is with it."""
     p = each.prediction
     return (
@@ -241,10 +242,10 @@ def rest(advice: Advice) -> Iterator[Any]:
     )
 
 
-def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
+def change_table(advice: Advice, changes: Iterable[Option]) -> Table:
     """Changes, a row each."""
 
-    def cells(each: Advised) -> tuple[str, ...]:
+    def cells(each: Option) -> tuple[str, ...]:
         tie = " (tie)" if abs(each.gain) <= advice.tie else ""
         more, *rest = _figures(each, 1)
         return fields(advice, each), more + tie, *rest, flags(each)
@@ -255,13 +256,13 @@ def change_table(advice: Advice, changes: Iterable[Advised]) -> Table:
     )
 
 
-def gain(each: Advised, digits: int = 0) -> str:
+def gain(each: Option, digits: int = 0) -> str:
     """Tokens a second more: +16 %; 0 %, never -0 %."""
     more = round(100 * each.gain, digits)
     return f"{more:+.{digits}f} %" if more else "0 %"
 
 
-def _figures(each: Advised, digits: int) -> tuple[str, ...]:
+def _figures(each: Option, digits: int) -> tuple[str, ...]:
     """Gain, step, memory and risk of a change."""
     p = each.prediction
     return (

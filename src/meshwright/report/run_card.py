@@ -118,7 +118,7 @@ def plan_card(
                 if plan.settings
                 else []
             ),
-            *step_rows(best),
+            *step_rows(best, bool(plan.recipe)),
             *_run(best),
             *binding(best),
             *faster(plan),
@@ -246,14 +246,15 @@ MEMORY = ("needed", "capacity")
 """What a verdict says of the bytes of a device."""
 
 
-def step_rows(p: Prediction) -> Iterator[CardRow]:
-    """Seconds of a step with their interval, and rates."""
+def step_rows(p: Prediction, ran: bool = False) -> Iterator[CardRow]:
+    """Seconds of a step with their interval, and rates; ran: it fits whatever is predicted."""
     words = step_words(p)
     rate = f"{count(p.tokens_per_s)} tokens/s"
     mfu = f"MFU {percent(p.mfu)}"
     if p.hfu < HALVED * p.mfu:
         mfu += f" (counts full attention; HFU {percent(p.hfu)})"
-    yield CardRow("step", f"{words}, {rate}, {mfu}", "bold")
+    proviso = "" if ran else p.proviso
+    yield CardRow("step", f"{words}, {rate}, {mfu}{proviso}", "bold")
 
 
 HALVED = 0.75

@@ -319,7 +319,7 @@ def rates_of_chip(p: Prediction) -> list[str]:
     lines = [
         f"{p.tokens_per_s_per_chip:,.0f} tokens/s and"
         f" {show(p.model_flops_per_s_per_chip, 'FLOP/s')} per chip; MFU {percent(p.mfu)}, HFU"
-        f" {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}"
+        f" {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}{p.proviso}"
     ]
     replayed = p.replayed_s
     if (

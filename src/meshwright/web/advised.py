@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..advice.answer import Advice, Advised
+from ..advice.answer import Advice
 from ..advice.answer import advise as compute
+from ..advice.judged import Option
 from ..compare.logged import compare_log
 from ..describe.job import Job
 from ..errors import BadInput
@@ -46,7 +47,7 @@ def answer_advise(body: Body, progress: Progress) -> Answer:
     return envelope("advise", told)
 
 
-def change_words(advice: Advice, each: Advised) -> dict[str, Any]:
+def change_words(advice: Advice, each: Option) -> dict[str, Any]:
     """A change as a page shows it: its flags, the fields of the job, and seconds by cause."""
     return {
         "words": flags(each),
