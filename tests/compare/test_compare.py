@@ -13,8 +13,10 @@ import pytest
 from run_folders import OPTIMIZER_S, SLOWER, pipeline_run
 
 from layouts import cut
+from meshwright import Job, predict
 from meshwright.compare import RecordedRun, compare
 from meshwright.compare.links import links
+from meshwright.compare.terms import causes
 from meshwright.compare.virtual import Virtual, on_the_clock, virtual
 from meshwright.describe.assumptions import PYTORCH
 from meshwright.describe.measured import Overhead
@@ -117,6 +119,13 @@ def test_causes_and_remainder_add_up_to_the_measured_step(
     assert found.crowd == (4, 2) and any(
         "4 threads of ranks share 2 cores" in why for why in found.why()
     )
+
+
+def test_predicted_causes_add_up_where_messages_slow_kernels_down() -> None:
+    p = predict(Job("llama3-8b", "64xh100-sxm", batch=512), zero=3)
+    rows = causes(p)
+    assert p.time_s["overlap_slowdown"] > 0 < rows["forward"]
+    assert sum(rows.values()) == pytest.approx(p.step_time_s, rel=1e-12)
 
 
 def test_a_straggler_is_named_by_its_rank(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from ..describe.software import UNFUSED, Software
 from ..describe.stages import RULES
 from ..errors import BadInput
 from ..exchange import EXCHANGES
-from ..formats.flags import PIPELINED, layout_beside
+from ..formats.flags import layout_beside
 from ..layout.placement import launched, launcher_orders, lies
 from ..num import divisors
 from ..schedule import SCHEDULES
@@ -224,13 +224,3 @@ def value_in_effect(run: Job, path: str) -> Any:
     if path == "job.attention_kernel" and run.profile:
         return run.profile.attention
     return getattr(run.layout if table == "layout" else run, name)
-
-
-__all__ = [
-    "PIPELINED",
-    "Change",
-    "axes",
-    "software_changes",
-    "singles",
-    "value_in_effect",
-]

@@ -37,7 +37,8 @@ AXES = {
 """Axis of a message (words of `train.traffic`) -> cause. Waits of all ranks together (for the norm)
 and between stages stay in the remainder.
 """
-PLACES = ("within actions", "between actions", "rest of the step")
+ARITHMETIC = ("compute", "memory", "host")
+"""What the chip does itself, which a run measures pass by pass."""
 
 
 @dataclass(frozen=True)
@@ -89,35 +90,21 @@ def step_causes(run: RecordedRun, predicted: Prediction) -> StepCauses:
     profile = run.profiles.get(rank.rank)
     waits: Mapping[str, float] = profile.wait_s if profile else {}
     idle = fmean(rank_bubbles(run, rank))
-    seconds = {
-        name: fmean(busy_by_cause(s, rank.device)[name] for s in rank.steps)
-        for name in ("forward", "backward", "pp_comm", "optimizer", "other")
-    }
-    comm = (
-        {
-            name: sum(s for axis, s in waits.items() if AXES.get(axis) == name)
-            for name in COMM
-        }
-        if profile
-        else {}
-    )
-    measured: dict[str, float | None] = {
-        **seconds,
-        "bubble": idle,
-        **{name: comm.get(name) for name in COMM},
-    }
+    busy = [busy_by_cause(s, rank.device) for s in rank.steps]
+    comm = dict.fromkeys(COMM, 0.0) if profile else {}
+    for axis, wait in waits.items():
+        if axis in AXES:
+            comm[AXES[axis]] += wait
+    measured = {**mean_of_steps(busy), "bubble": idle, **comm}
     wall = fmean(s.wall_s for s in rank.steps)
-    left = {
-        place: fmean(waiting(rank, s)[place] for s in rank.steps)
-        for place in PLACES
-    }
+    left = mean_of_steps([waiting(rank, s) for s in rank.steps])
     left["within actions"] -= sum(comm.values())
     left["between actions"] -= idle
     planned = causes(predicted)
     rows = tuple(
-        Cause(name, s, measured[name])
+        Cause(name, s, measured.get(name))
         for name, s in planned.items()
-        if s or measured[name]
+        if s or measured.get(name)
     )
     return StepCauses(rank.rank, rows, wall, left)
 
@@ -126,38 +113,21 @@ def causes(p: Prediction) -> dict[str, float]:
     """The predicted step by the causes used here: arithmetic, memory traffic and the host's
     launches together, split by pass.
     """
-    t = p.time_s
-    forward = 0.0
-    within = ("compute", "memory", "host")
-    for name in within:
-        term = p.term.find(name)
-        forward += (
-            sum(
-                part.value
-                for part in term.parts
-                if part.name.endswith("forward")
-            )
-            if term
-            else 0.0
-        )
-    kept = {
-        name: t[name]
-        for name in (
-            "tp_comm",
-            "cp_comm",
-            "ep_comm",
-            "pp_comm",
-            "dp_comm",
-            "bubble",
-            "optimizer",
-            "other",
-        )
-    }
-    return {
-        "forward": forward,
-        "backward": sum(t[name] for name in within) - forward,
-        **kept,
-    }
+    t = dict(p.time_s)
+    arithmetic = sum(t.pop(cause) for cause in ARITHMETIC)
+    forward = sum(
+        part.value
+        for cause in ARITHMETIC
+        if (term := p.term.find(cause))
+        for part in term.parts
+        if part.name.endswith("forward")
+    )
+    return {"forward": forward, "backward": arithmetic - forward, **t}
+
+
+def mean_of_steps(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Seconds by name, of which each step has a row."""
+    return {name: fmean(row[name] for row in rows) for name in rows[0]}
 
 
 def busy_seconds(parts: Sequence[StepPart]) -> float:
@@ -206,11 +176,7 @@ def waiting(rank: RankRecord, s: StepRecord) -> dict[str, float]:
     between -= within + sum(
         part.end_s - part.start_s - part.busy_s for part in s.of("reduce")
     )
-    seconds = busy_by_cause(s, rank.device)
-    spent = sum(
-        seconds[name]
-        for name in ("forward", "backward", "optimizer", "pp_comm", "other")
-    )
+    spent = sum(busy_by_cause(s, rank.device).values())
     return {
         "within actions": within,
         "between actions": between,

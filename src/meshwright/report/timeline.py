@@ -68,7 +68,7 @@ def timeline_card(r: Replay) -> Card:
         f" {short_words(p.layout)}, {p.microbatches} microbatches",
         (
             *([] if p.fits else [verdict(p)]),
-            CardRow("step", f"{step_words(p)}, {taken}", "bold"),
+            CardRow("step", f"{step_words(p)}, {taken}{p.proviso}", "bold"),
             *_waits(r),
             CardRow("then", f"after it: {after}", rank=4, most=1),
             Picture(tuple(gantt(t, FEW)), rank=1),

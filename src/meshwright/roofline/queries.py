@@ -120,16 +120,22 @@ class Theory:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The best split into whole axes and parts of axes, for one edition."""
+class SplitSeconds:
+    """X x Y chips somewhere on the mesh, and what the forward pass of a layer takes there."""
 
-    edition: str
     x: int
     y: int
     placement: str
     compute_s: float
     data_s: float
     tensor_s: float
+
+
+@dataclass(frozen=True)
+class Whole(SplitSeconds):
+    """The best split into whole axes and parts of axes, for one edition."""
+
+    edition: str
     comm_s: float
     ratio: float | None
     """T_math/T_comms; None = nothing to communicate."""
@@ -142,18 +148,11 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Degree:
-    """The best split of one tensor-parallel degree: what the time does between FSDP alone and its
-    minimum, and beyond.
+class Degree(SplitSeconds):
+    """The best split of one tensor-parallel degree, placed where `sum` is shortest: what the time
+    does between FSDP alone and its minimum, and beyond.
     """
 
-    x: int
-    y: int
-    placement: str
-    """Where `sum` is shortest."""
-    compute_s: float
-    data_s: float
-    tensor_s: float
     comm_sum_s: float
     comm_max_s: float
     """The shortest of all placements, as `comm_sum_s`."""
