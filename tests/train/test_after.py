@@ -99,6 +99,16 @@ def test_tensorboard_itself_reads_what_is_written(
         assert found == pytest.approx(want, rel=1e-6)
 
 
+def test_a_picture_that_cannot_be_written_is_a_line(
+    elsewhere: Path, shell: Shell
+) -> None:
+    """The run is done, and its checkpoint there: it ends as one that went well."""
+    Path("run/loss.svg").mkdir(parents=True)
+    said = shell("train", written()).err
+    assert "no picture of the losses: loss.svg cannot be written: Is a" in said
+    assert Path("run/step-00000003").is_dir()
+
+
 def test_tensorboard_that_is_not_there_is_a_sentence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -39,7 +39,7 @@ from .launch import (
     run_rank,
     under_launcher,
 )
-from .log import writer
+from .log import kept_on_disk, writer
 from .session import work
 from .texts import token_decoder
 from .watchdog import record_flights
@@ -302,7 +302,13 @@ def picture(plan: RunPlan) -> None:
         )
         return
     figure = losses(rows, plan.job.model.name)
-    (plan.folder / PICTURE).write_bytes(image(figure, ".svg"))
+    try:
+        (plan.folder / PICTURE).write_bytes(image(figure, ".svg"))
+    except OSError as error:  # the run is done all the same
+        print(
+            f"no picture of the losses: {PICTURE} cannot be written: {error.strerror}",
+            file=sys.stderr,
+        )
 
 
 def sample(plan: RunPlan, device: torch.device) -> None:
@@ -315,7 +321,8 @@ def sample(plan: RunPlan, device: torch.device) -> None:
         temperature=0.8,
         own_model=s.own_model,
     )
-    (plan.folder / SAMPLE).write_text(text["text"], "utf-8")
+    with kept_on_disk(path := plan.folder / SAMPLE):
+        path.write_text(text["text"], "utf-8")
 
 
 def prompt(plan: RunPlan) -> str:
