@@ -110,6 +110,12 @@ def share(trainer: Any, whole: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
+def loss_and_norm(trainer: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """(loss, norm of the gradient) of the whole batch; its gradients are there."""
+    loss, squares = trainer.sums(x, y).tolist()
+    return loss / trainer.scaler.scale, squares**0.5 / trainer.scaler.scale
+
+
 def spoil(trainer: Any, number: float = torch.nan) -> None:
     """The next gradients of this rank, and of no other, hold a number that is none (in the last
     element, which is its own under tp).

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
-from jobs import LLAMA, SEQ, SETTINGS, each_rank, job  # noqa: E402
+from jobs import LLAMA, SEQ, SETTINGS, each_rank, job, loss_and_norm  # noqa: E402
 from small_runs import rows  # noqa: E402
 from test_nonfinite import diverging  # noqa: E402
 from torch.nn import functional as fn  # noqa: E402
@@ -149,7 +149,7 @@ def test_it_is_the_loss_of_one_process_and_changes_nothing(
         assert {
             name: type(p) for name, p in trainer.parameters().items()
         } == kinds
-        loss, _ = trainer.backward(*trainer.share(own[0]))
+        loss, _ = loss_and_norm(trainer, *trainer.share(own[0]))
         return found, loss
 
     first = fn.cross_entropy(
@@ -205,7 +205,7 @@ def test_documents_do_not_see_each_other(layout: Layout) -> None:
     def work(device: torch.device) -> tuple[float, float]:
         trainer = Trainer(job(LLAMA, layout), SETTINGS, device)
         trainer.pack(begins)
-        return trainer.backward(*trainer.share(whole))
+        return loss_and_norm(trainer, *trainer.share(whole))
 
     for found in each_rank(work, layout.chips):
         assert found == pytest.approx((want.item(), size.item()), rel=1e-5)

@@ -16,7 +16,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
-from jobs import LLAMA, SETTINGS, each_rank, job, share, spoil, tokens  # noqa: E402
+from jobs import (  # noqa: E402
+    LLAMA,
+    SETTINGS,
+    each_rank,
+    job,
+    loss_and_norm,
+    share,
+    spoil,
+    tokens,
+)
 from kills import CHIP, NETWORK  # noqa: E402
 
 from layouts import cut  # noqa: E402
@@ -52,7 +61,7 @@ def run(
         for step in range(5):
             batch = share(trainer, tokens(step))
             if step == left_out:
-                found.append(trainer.backward(*batch)[0])
+                found.append(loss_and_norm(trainer, *batch)[0])
                 continue
             if step == spoilt and dist.get_rank() == dist.get_world_size() - 1:
                 spoil(trainer)

@@ -29,6 +29,7 @@ from jobs import (  # noqa: E402
     each_rank,
     gradients,
     job,
+    loss_and_norm,
     reference,
     share,
     tokens,
@@ -176,7 +177,7 @@ def train(
                     {n: p.detach() for n, p in trainer.parameters().items()}
                 )
             inputs, targets = share(trainer, tokens(step, wanted.batch))
-            loss, norm = trainer.backward(inputs, targets)
+            loss, norm = loss_and_norm(trainer, inputs, targets)
             if step in CHECKED:
                 found[f"gradients {step}"] = whole(
                     {n: p.grad for n, p in trainer.parameters().items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,10 +193,6 @@ class Trainer:
             else int(self.layout.pp) - 1
         )
 
-    def lr(self, step: int) -> float:
-        """Learning rate of a step."""
-        return rate(self.settings, step)
-
     def share(self, whole: Tensor) -> tuple[Tensor, Tensor]:
         """(inputs, targets) of this rank, of sequences with one token more than is trained on."""
         at = chunks(self.job.T, int(self.layout.cp), self.mesh.index("cp"))
@@ -261,17 +257,6 @@ class Trainer:
             dist.all_reduce(sums)
             return sums
 
-    def unscaled(self, sums: Sequence[float]) -> tuple[float, float]:
-        """(loss, norm of the gradient) without the scale."""
-        loss, squares = sums[:2]
-        return loss / self.scaler.scale, math.sqrt(squares) / self.scaler.scale
-
-    def backward(self, tokens: Tensor, targets: Tensor) -> tuple[float, float]:
-        """(loss, norm of the gradient) of the whole batch, the same on every rank; its gradients
-        are there.
-        """
-        return self.unscaled(self.sums(tokens, targets).tolist())
-
     def update(self, step: int, norm: float, loss: float = 0.0) -> None:
         """Clip and step, unless the gradients are not to be used.
 
@@ -286,7 +271,7 @@ class Trainer:
         if factor != 1:
             with self.recorder.part("clip"):
                 gradients.scale_gradients(self.stages, factor)
-        self.optimizer_step(self.lr(step))
+        self.optimizer_step(step)
 
     def update_ahead(self, step: int, sums: Tensor) -> None:
         """An update that the device itself decides on, so that nobody waits for it: fused AdamW
@@ -299,14 +284,14 @@ class Trainer:
                 factor = (clip / sums[1].sqrt()).clamp(max=1.0)
                 gradients.scale_gradients(self.stages, factor.float())
         self.optimizer.found_inf = 1 - used  # type: ignore[attr-defined]
-        self.optimizer_step(self.lr(step), used)
+        self.optimizer_step(step, used)
 
-    def optimizer_step(self, lr: float, used: Tensor | None = None) -> None:
+    def optimizer_step(self, step: int, used: Tensor | None = None) -> None:
         """One step of the optimizer, and of the biases of experts by their loads. used: 0 on the
         device if the step is skipped.
         """
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = rate(self.settings, step)
         with self.recorder.part("optimizer"):
             self.optimizer.step()
         if self.balance:
@@ -316,18 +301,22 @@ class Trainer:
         self, step: int, tokens: Tensor, targets: Tensor
     ) -> Callable[[], Result]:
         """One optimizer step; what gives its result, once that is known."""
-        scale, lr = self.scaler.scale, self.lr(step)
+        scale = self.scaler.scale
         self.samples += len(tokens) * int(self.layout.dp)
         copy = HostCopy(sums := self.sums(tokens, targets))
+
+        def numbers() -> tuple[float, float, list[float]]:
+            total, squares, *extra = copy.numbers()
+            return total / scale, math.sqrt(squares) / scale, extra
+
         if self.ahead:
             self.update_ahead(step, sums)
         else:
-            loss, norm = self.unscaled(copy.numbers())
+            loss, norm, _ = numbers()
             self.update(step, norm, loss)
 
         def result() -> Result:
-            total, squares, *extra = copy.numbers()
-            loss, norm = total / scale, math.sqrt(squares) / scale
+            loss, norm, extra = numbers()
             if (
                 self.ahead
             ):  # the device decided: a skipped update is counted now
@@ -335,7 +324,7 @@ class Trainer:
             return Result(
                 loss,
                 gradient_norm=norm if math.isfinite(norm) else None,
-                lr=lr,
+                lr=rate(self.settings, step),
                 loss_scale=scale,
                 skipped=self.scaler.skipped,
                 extra=tuple(extra),
