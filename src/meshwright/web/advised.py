@@ -12,14 +12,13 @@ from ..advice.judged import Option
 from ..compare.logged import compare_log
 from ..describe.job import Job
 from ..errors import BadInput
-from ..formats import LARGEST, bridge
-from ..formats.logs import steps_of
+from ..formats import LARGEST
 from ..prediction.prediction import predict
 from ..report.advise_card import fields, flags
 from ..report.console import envelope
 from ..search import Progress
 from .answers import Answer, Body
-from .dropped import job_in_file, read_bridge
+from .dropped import foreign_in_text, job_in_file
 from .question import ask, laid_out
 
 
@@ -58,15 +57,7 @@ def change_words(advice: Advice, each: Option) -> dict[str, Any]:
 
 def of_text(text: str, kept: Mapping[str, Any], progress: Progress) -> Advice:
     """The advice on a script, a configuration or a log; kept: the question on the page."""
-    try:
-        log = steps_of(text)
-    except BadInput:
-        log = None
-    file = (
-        bridge.arguments_of_log(text, None)
-        if log
-        else read_bridge(text, progress)
-    )
+    file, log = foreign_in_text(text, progress)
     if file is None:
         raise BadInput(
             "the text is not a script, configuration or log that is known here"

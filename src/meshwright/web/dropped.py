@@ -12,7 +12,7 @@ from ..describe.layout import Layout
 from ..errors import BadInput, unknown
 from ..formats import LARGEST, bridge, parse_json, parse_toml
 from ..formats.hf import read_hf
-from ..formats.logs import steps_of
+from ..formats.logs import Log, steps_of
 from ..formats.options import flags
 from ..formats.toml import load_job
 from ..formats.words import words as command_line
@@ -58,9 +58,16 @@ def question_in_text(
     text: str, kept: Mapping[str, Any], progress: Progress
 ) -> tuple[dict[str, Any], str]:
     """(question, what the text was taken for); kept: what stands where the text says nothing."""
-    if text.startswith("{"):
-        if (file := read_bridge(text, progress)) is not None:
-            return question_in_file(file, kept)
+    is_json = text.startswith("{")
+    if not is_json and (words := command_words(text)) is not None:
+        return words, "a command line"
+    file, log = foreign_in_text(text, progress)
+    if file is not None:
+        question, said = question_in_file(file, kept)
+        if log:
+            said = f"the log of {said.removeprefix('a file of ')}"
+        return question, said
+    if is_json:
         data = parse_json(text, "the text")
         if "schema" in data and "verb" in data:
             raise BadInput(
@@ -70,15 +77,6 @@ def question_in_text(
         model = read_hf(data)
         rest = {k: v for k, v in kept.items() if k not in (MODEL, JOB)}
         return {MODEL: text, **rest}, f"a config.json: {model.name}"
-    words = command_words(text)
-    if words is not None:
-        return words, "a command line"
-    if is_log(text):
-        file = bridge.arguments_of_log(text, None)
-        question, said = question_in_file(file, kept)
-        return question, f"the log of {said.removeprefix('a file of ')}"
-    if (file := read_bridge(text, progress)) is not None:
-        return question_in_file(file, kept)
     if not TOML.search(text):
         raise BadInput(
             "the text is none of what is read here: a config.json, a JOB.toml, a meshwright"
@@ -89,12 +87,17 @@ def question_in_text(
     return question_of(job, layout=own), "a JOB.toml"
 
 
-def is_log(text: str) -> bool:
-    """The text has lines of training steps with their times."""
+def foreign_in_text(
+    text: str, progress: Progress
+) -> tuple[bridge.ForeignFile | None, Log | None]:
+    """(What another tool reads as this text, or what a log of it says of its arguments; None if no
+    tool here knows it, the steps of a log).
+    """
     try:
-        return bool(steps_of(text))
+        log = steps_of(text)
     except BadInput:
-        return False
+        return read_bridge(text, progress), None
+    return bridge.arguments_of_log(text, None), log
 
 
 KINDS = (".json", ".sh", ".yaml", ".toml")

@@ -74,13 +74,7 @@ def price_of_job(job: Job, prices: Prices) -> float | None:
     BadInput for a name that is no chip's.
     """
     chip = job.cluster.chip.name
-    every = {chip, *catalog.names("chips")}
-    by_chip(
-        {n: rate for n, rate in prices.items() if not chip_named(n, every)},
-        every,
-    )
-    mine = {n: rate for n, rate in prices.items() if chip_named(n, [chip])}
-    return by_chip(mine, [chip]).get(chip)
+    return by_chip(prices, (chip, *catalog.names("chips"))).get(chip)
 
 
 def with_price(job: Job, rate: float | None) -> Job:
