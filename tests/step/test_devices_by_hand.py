@@ -44,7 +44,7 @@ from meshwright.step.sync import (
     link_traffic,
     sync_wait,
 )
-from meshwright.step.total import DeviceStep, microbatch_on, shares_links
+from meshwright.step.total import DeviceStep, shares_links
 from meshwright.step.weights import DeviceSync, WeightSync
 
 EXPERTS = replace(
@@ -257,8 +257,7 @@ def test_a_device_that_is_alone_sends_nothing() -> None:
     """However long a message would take."""
     job = a_job(Layout(dp=1))
     parts = model_cost(job, job.layout)
-    by = model_shares(job.model, job.layout.pp, schedule_named("1f1b"), 1)
-    one = microbatch_on(job, job.layout, parts, by, clock_of(job))
+    one = StepCosts(job, job.layout, parts, clock_of(job)).microbatch
     assert one.stages.sends.first(7.0) == one.stages.sends.farthest == 0.0
     assert four_devices(job).sends.first(3.0) == 0.75
 

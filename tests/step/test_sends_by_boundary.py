@@ -12,6 +12,7 @@ import pytest
 
 from meshwright import Job, Layout
 from meshwright.catalog import model as get_model
+from meshwright.describe.assumptions import Overlap
 from meshwright.layout.placement import placed
 from meshwright.layout.stages import schedule_of
 from meshwright.schedule import get
@@ -22,6 +23,7 @@ from meshwright.step import StepCosts, clock_of, model_cost, model_shares
 from meshwright.step.pipeline import exchanged_pipeline, stage_sends
 
 NONE = PassSeconds(0.0, 0.0, 0.0)
+PAPERS = Overlap(pp="none")
 
 
 def places(tp: int, dp: int, pp: int, node: int) -> list[int]:
@@ -151,11 +153,10 @@ def test_ranks_that_wait_for_what_they_send(p: int, near: int) -> None:
         cut = StagePartition(float(p), 1.0, LayerDeal(p))
         first, last = (end, NONE) if kind % 2 else (NONE, end)
         d = StageCosts(cut, (layer, first, last), sends)
-        slow = d.load(d.slowest)
 
-        def closed(m: int) -> float:
+        def closed(m: int, d: StageCosts = d) -> float:
             shape = float(p), float(m), 1.0
-            made = exchanged_pipeline(get("1f1b"), shape, d, slow, True)  # noqa: B023
+            made = exchanged_pipeline(PAPERS, get("1f1b"), shape, d)
             return float(made.total)
 
         passes = [d.load(float(r)) for r in range(p)]

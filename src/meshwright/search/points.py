@@ -17,7 +17,6 @@ from ..program.resident import whole_program
 from ..step import StepCosts
 from .columns import layouts, model_costs
 from .legal import legal
-from .schedule_options import ScheduleOption
 from .state import Points, SearchState
 from .table import Column, Grid, Mask, Table, pick
 
@@ -60,7 +59,6 @@ def points(
     distinct_costs, which = model_costs(job, variants, clock, choice.recompute)
     costs = [pick(cost, which) for cost in distinct_costs]
     cache: dict[Any, Any] = {}
-    is_bound = rows.shares is None
     places = np.argwhere(runs.any(axis=-1))
     order = np.argsort(bounds[tuple(places.T)], kind="stable")
     for i, r, k, z in places[order].tolist():
@@ -76,17 +74,13 @@ def points(
             high=high and choice.layout(high, place),
             mask=runs[i, r, k].any(axis=0),
             cache=cache,
+            bound=rows.shares is None,
         )
-        unsure = (
-            _unsure(job, choice.schedules[k], step_costs) if is_bound else 0.0
-        )
-        quick = runs[i, r, k, z] & (
-            step_costs.pipeline.total - unsure <= state.highest
-        )
+        quick = runs[i, r, k, z] & (step_costs.pipeline.total <= state.highest)
         # a pipeline alone is above the limit: the rest of the step is not asked for
         if not quick.any():
             continue
-        seconds = np.where(quick, step_costs.step.total - unsure, np.inf)
+        seconds = np.where(quick, step_costs.step.total, np.inf)
         if (seconds <= state.highest).any():
             bytes_ = (
                 _program_bytes(step_costs, quick)
@@ -95,19 +89,6 @@ def points(
             )
             bytes_ = np.broadcast_to(bytes_, quick.shape)
             yield Points(place, seconds, bytes_)
-
-
-def _unsure(job: Job, option: ScheduleOption, step_costs: StepCosts) -> Any:
-    """Seconds of papers' pipelines that a bound leaves out, since they may fall where a pass takes
-    longer and another rank is the slowest then: sends hide behind passes of the slowest, and the
-    bubble is of the mean of the others, by f, i and w apart where backward passes are split.
-    """
-    if job.how.overlap.follows_schedule:
-        return 0.0
-    order, pipeline = option.order, step_costs.pipeline
-    sends = pipeline.sends if job.how.overlap.pp == "all" else 0.0
-    apart = order.split_backward or order.replayed
-    return sends + (pipeline.bubble if apart else 0.0)
 
 
 def _program_bytes(step_costs: StepCosts, where: Mask) -> Column:

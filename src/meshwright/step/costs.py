@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
+from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from ..cost.layer import Clock
+from ..cost.layer import Clock, LayerCost
 from ..cost.load import Busy
 from ..count.microbatch import DeviceMicrobatch
 from ..describe.job import Job
@@ -23,28 +24,30 @@ from ..describe.layout import Layout
 from ..layout.stages import microbatches, schedule_of
 from ..num import BY_VALUE, Num, largest, maximum, where
 from ..schedule.schedule import Schedule
+from ..schedule.stage_costs import PassSeconds, StageCosts
 from . import memory
 from .activations import Activations, activations, flights
 from .holding import parameter_bytes
-from .microbatch import ModelCost, clock_of, model_cost
+from .microbatch import (
+    ModelCost,
+    clock_of,
+    model_cost,
+    model_with_recomputation,
+)
 from .parameters import DeviceParameters, parameters_of
 from .pipeline import (
     FillAndDrain,
     Pipeline,
+    SendsAndBubble,
+    closed_pipeline,
     fill_and_drain,
+    least_idle,
+    replay_total,
+    stage_sends,
 )
 from .shares import ModelShares, model_shares
-from .sync import link_traffic, update
-from .total import (
-    DeviceStep,
-    Microbatch,
-    Step,
-    device_steps,
-    join,
-    microbatch_on,
-    pipeline_of,
-    shares_links,
-)
+from .sync import device_passes, link_traffic, sync_wait, update
+from .total import DeviceStep, Microbatch, Step, shares_links
 from .weights import DeviceSync, device_syncs
 
 if TYPE_CHECKING:  # as in `pipeline`
@@ -115,7 +118,10 @@ class StepCosts:
     """Of a microbatch, in each part of the model."""
     clock: Clock
     paths: Paths | None = None
-    """As in `pipeline_of`."""
+    """Of one layout, whose order is replayed (`replays.replayed`); None: what it takes at least
+    (`least_idle`), by which a search ranks before it replays the best."""
+    bound: bool = False
+    """Rows are not placed, and seconds are such that no placement undercuts them."""
     dealer: Schedule | None = None
     """Stands for all schedules that deal layers alike; None: the layout's own."""
     high: Layout | None = None
@@ -161,18 +167,55 @@ class StepCosts:
     @part(*PASSES)
     def microbatch(self) -> Microbatch:
         """One microbatch on the devices of the pipeline."""
-        return microbatch_on(
-            self.job,
-            self.layout,
-            self.cost,
-            device_shares=self.shares,
-            clock=self.clock,
+        mode, shares = self.layout.recompute, self.shares
+        again = model_with_recomputation(
+            self.cost, mode, shares.recompute_share(mode)
+        )
+        sends, sent = stage_sends(
+            self.layout, self.cost, self.clock, shares.partition
+        )
+        return Microbatch(
+            device_passes(again, shares.slow),
+            StageCosts(
+                shares.partition, tuple(map(_passes, again.parts)), sends
+            ),
+            sent,
         )
 
     @part(*ORDER)
     def pipeline(self) -> Pipeline:
-        """All microbatches in the order of the schedule."""
-        return pipeline_of(self.job, self.layout, self.microbatch, self.paths)
+        """All microbatches in the order of the schedule. Papers say what all of them wait in closed
+        form.
+        """
+        how, layout = self.job.how, self.layout
+        schedule, stages = schedule_of(layout), self.microbatch.stages
+        shape = layout.pp, microbatches(self.job, layout), layout.interleave
+        if not how.overlap.follows_schedule:
+            return closed_pipeline(
+                how.overlap,
+                schedule,
+                shape,
+                stages,
+                hop=how.network.hop,
+                bound=self.bound,
+            )
+        m, barrier = schedule.rounds(shape[1]), how.overlap.has_barrier
+        busy = largest(d.whole.work for d in self.microbatch.devices) * m
+        sends_and_bubble: SendsAndBubble
+        if self.paths is not None and layout.pp > 1:
+            total, sends_and_bubble = replay_total(
+                schedule,
+                shape,
+                stages,
+                busy,
+                paths=self.paths,
+                barrier=barrier,
+            )
+        else:
+            idle = least_idle(schedule, shape[1], stages, busy, barrier)
+            total, sends_and_bubble = busy + idle, lambda: (0.0, idle)
+        links = self.microbatch.sent * (m * schedule.chunks(layout.interleave))
+        return Pipeline(total, sends_and_bubble, links)
 
     @part(*ORDER)
     def idle_ways(self) -> tuple[FillAndDrain, ...]:
@@ -220,13 +263,22 @@ class StepCosts:
 
     @part(*PASSES, *SHARDS)
     def devices(self) -> tuple[DeviceStep, ...]:
-        """The slow devices with their synchronisation."""
-        return device_steps(
-            self.rounds,
-            self.layout.zero,
-            self.microbatch.devices,
-            self.syncs,
-            how=self.clock.overlap,
+        """The slow devices with their synchronisation, whatever the order."""
+        zero, how, m = self.layout.zero, self.clock.overlap.dp, self.rounds
+        # one table of both ends, for whose gradients all devices wait
+        tied = self.syncs[0].tied_gradients.seconds
+        return tuple(
+            DeviceStep(
+                passes.whole,
+                sync,
+                m * passes.whole.work,
+                wait=sync_wait(passes, sync, m, zero, how)._replace(
+                    tied_gradients=tied
+                ),
+            )
+            for passes, sync in zip(
+                self.microbatch.devices, self.syncs, strict=True
+            )
         )
 
     @part(*PASSES, *SHARDS)
@@ -238,12 +290,20 @@ class StepCosts:
     @part(*ORDER, *SHARDS)
     def step(self) -> Step:
         """The sum: pipeline, synchronisation and optimizer."""
+        devices, ways = self.devices, self.idle_ways
+        outside = devices[0].wait.outside
+        if not ways:  # papers add up
+            spans, works = [d.span for d in devices], [d.work for d in devices]
+            outside = reduce(maximum, spans) - reduce(maximum, works)
         shared = shares_links(self.clock.overlap, self.layout.zero)
-        return join(
+        return Step(
             self.pipeline,
-            self.devices,
-            self.idle_ways,
-            update_seconds=self.update_seconds,
+            outside,
+            self.update_seconds,
+            devices=tuple(
+                d._replace(idle_way=way)
+                for d, way in zip_longest(devices, ways)
+            ),
             links=self.traffic + self.pipeline.links if shared else Busy(),
         )
 
@@ -313,6 +373,12 @@ class StepCosts:
         beyond = where(self.layout.shards > 1, apart - self.bytes, 0.0)
         own = memory.new_block(self.job, self.layout, self.owned)
         return own + maximum(beyond, 0.0)
+
+
+def _passes(part: LayerCost) -> PassSeconds:
+    """F, I and W of one microbatch; recomputation belongs to I."""
+    w = part.weight_pass
+    return PassSeconds(part.forward, part.backward - w, w)
 
 
 def whole_step(

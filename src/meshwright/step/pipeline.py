@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ..cost.layer import Clock
 from ..cost.load import Busy
 from ..describe.assumptions import Overlap
-from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, product, where, with_name
 from ..schedule.partition import StagePartition
@@ -246,18 +245,37 @@ def _idle_in_run(
     return pauses
 
 
-def exchanges(job: Job) -> bool:
-    """Both ranks of a boundary wait for what they send each other."""
-    how = job.how
-    return how.overlap.pp == "none" and how.network.hop == "each"
-
-
-def exchanged_pipeline(
+def closed_pipeline(
+    how: Overlap,
     schedule: Schedule,
     shape: Shape,
     stages: StageCosts,
-    slow: PassSeconds,
-    barrier: bool,
+    hop: str,
+    bound: bool,
+) -> Pipeline:
+    """What sets of assumptions say in closed form that follow no order of actions. hop: as in
+    `NetworkTime`;  bound: as in `paper_pipeline`.
+    """
+    if how.pp == "none" and hop == "each":
+        # both ranks of a boundary wait for what they send each other
+        return exchanged_pipeline(how, schedule, shape, stages, bound)
+    return paper_pipeline(
+        how,
+        schedule,
+        shape,
+        slow=stages.load(stages.slowest),
+        others=stages.others,
+        send=stages.sends.farthest,
+        bound=bound,
+    )
+
+
+def exchanged_pipeline(
+    how: Overlap,
+    schedule: Schedule,
+    shape: Shape,
+    stages: StageCosts,
+    bound: bool = False,
 ) -> Pipeline:
     """Ranks that wait until what they send and what they receive has gone, both ways at once
     (Megatron-LM to 2022, p2p_communication.py). In the steady state of 1F1B
@@ -273,28 +291,19 @@ def exchanged_pipeline(
 
     A first rank with more work than others runs part of it while its first forwards go down, which
     is not counted.
-
-    slow: the rank with most work.
     """
-    p, m, v = shape
+    _, m, v = shape
     chunks, rounds = schedule.chunks(v), schedule.rounds(m)
-    busy = slow.total * rounds
-    paid = (rounds - 1.0) * (_round(schedule, stages, chunks) - slow.total)
+    slow = stages.load(stages.slowest).total
+    paid = (rounds - 1.0) * (_round(schedule, stages, chunks) - slow)
     # the bubble counts a send for each of p - 1 stages
     send = stages.sends.first(stages.partition.q) / maximum(
         stages.partition.q, 1.0
     )
-    f, i, w = stages.others
-    bubble = schedule.bubble(
-        p,
-        m,
-        v,
-        f=f + chunks * send,
-        i=i + chunks * send,
-        w=w,
-        barrier=barrier,
+    bubble = paper_bubble(
+        how, schedule, shape, stages.others, chunks * send, bound
     )
-    return Pipeline(busy + paid + bubble, lambda: (paid, bubble))
+    return Pipeline(slow * rounds + paid + bubble, lambda: (paid, bubble))
 
 
 def _round(schedule: Schedule, stages: StageCosts, chunks: Num) -> Num:
@@ -334,26 +343,47 @@ def paper_pipeline(
     slow: PassSeconds,
     others: PassSeconds,
     send: Num,
+    bound: bool = False,
 ) -> Pipeline:
     """Papers add up m microbatches on the slowest device, the bubble of equal stages, where every
     send counts, and in the steady state what the set of assumptions says of sends: all wait, or
     each hides behind the compute of one chunk. slow: the slowest device;  others: the mean of the
     others, which all stages equal.
+
+    bound: of rows that are not placed. What may fall where a pass takes longer and another device
+    is the slowest then is left out: sends that hide, and a bubble of f, i and w apart.
     """
-    p, m, v = shape
-    chunks = schedule.chunks(v)
-    rounds = schedule.rounds(m)
-    sends = chunks * send
-    waits = float(how.pp != "all")
-    # a send hides behind one pass of the slowest stage; only what outlasts it waits
-    longer = maximum(send - slow.f / chunks, 0.0) + maximum(
-        send - slow.b / chunks, 0.0
-    )
-    paid = rounds * (2 * sends * waits + longer * chunks * (1.0 - waits))
-    f, i, w = others
-    barrier = how.step_barrier != "none"
-    bubble = schedule.bubble(
-        p, m, v, f=f + sends, i=i + sends, w=w, barrier=barrier
-    )
+    _, m, v = shape
+    chunks, rounds = schedule.chunks(v), schedule.rounds(m)
+    if how.pp != "all":
+        paid = rounds * (2 * (chunks * send))
+    elif bound:
+        paid = 0.0
+    else:
+        # a send hides behind one pass of the slowest stage; only what outlasts it waits
+        longer = maximum(send - slow.f / chunks, 0.0) + maximum(
+            send - slow.b / chunks, 0.0
+        )
+        paid = rounds * (longer * chunks)
+    bubble = paper_bubble(how, schedule, shape, others, chunks * send, bound)
     busy = slow.total * rounds
     return Pipeline(busy + paid + bubble, lambda: (paid, bubble))
+
+
+def paper_bubble(
+    how: Overlap,
+    schedule: Schedule,
+    shape: Shape,
+    others: PassSeconds,
+    sends: Num,
+    bound: bool,
+) -> Num:
+    """The bubble of stages that all take the mean of the others, with their sends in each pass.
+    bound: as in `paper_pipeline`.
+    """
+    if bound and (schedule.split_backward or schedule.replayed):
+        return 0.0
+    f, i, w = others
+    return schedule.bubble(
+        *shape, f=f + sends, i=i + sends, w=w, barrier=how.has_barrier
+    )
