@@ -83,7 +83,7 @@ def listed(
         tuple(of) if way == "given" else layers, folded, way, among
     )
     crosses = folded and rng.random() < 0.5
-    cut = StagePartition(float(p), float(v), deal, crosses)
+    cut = StagePartition(float(p), float(v), deal)
     *kind, first, last = (
         PassSeconds(*(rng.uniform(0.5, 2.0) for _ in range(3)))
         for _ in range(3 + kinds)

@@ -69,7 +69,7 @@ def in_chunks(
         kinds=among(model),
         further=float(model.mtp_layers),
     )
-    cut: Any = schedule.depth(pp), chunks, deal, schedule.copies > 1
+    cut: Any = schedule.depth(pp), chunks, deal
     # one object for equal numbers, which remembers what it was asked
     plain = isinstance(pp, SCALARS) and isinstance(chunks, SCALARS)
     return _known(*cut) if plain else StagePartition(*cut)

@@ -8,24 +8,21 @@ each of which all that is counted lives at once, by the walk's own rules:
             full: the most microbatches wait, no gradient is whole yet
                           later: a backward pass of every chunk is done, `fewer` wait
 
-At both the loss is made (on the rank of the head), then its first layer goes backward. What is
-counted there, and why no walk is below it:
+On the rank of the head the loss is made at both. What is counted, and why no walk is below it:
 
-    shards         three fp32 numbers a parameter, with the buffers of early receives: added before
-                   the first action, never let go; a walk's shards have rows that pad them besides
+    shards         three fp32 numbers a parameter: added before the first action, never let go; a
+                   walk's shards have rows that pad them besides
     waiting each   a forward pass leaves what its layers save, the stage's output and what arrived;
                    chunks hold as many layers as the smallest (`even`), so that any chunk may wait
-    logits         of the microbatches between the head's forward and backward pass
-    gathered       weights that a pass has just used, or is using: chunk by chunk as many as PyTorch
-                   keeps, layer by layer the smallest
+    loss           of one microbatch what the head keeps, its logits, and their gradient
+    gathered       without ZeRO-3 whole weights: of all chunks, or as many as PyTorch keeps
     gradients      later: whole in fp32 from the first backward pass of a unit to its reduction,
                    which waits for the last microbatch, or as a shard where it does not
-    rising         the most that one layer's backward pass needs beside what waits (`tensors`: the
-                   walk asks the same function operation by operation); of all kinds the smallest
 
-Left out is what is not there in every such moment: rows that pad shards, results of halved backward
-passes, chunks that are fetched ahead. Which microbatches wait when (`later`, `waiting`) follows
-from the orders of the schedules and is not proven for others: tests draw jobs and walk them.
+Left out is what a layer's backward pass takes besides, which is seldom what decides, and what is
+not there in every such moment: rows that pad shards, buffers of receives, weights that are fetched
+ahead. Which microbatches wait when (`later`, `waiting`) follows from the orders of the schedules,
+and is not proven for others: tests draw jobs and walk them.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ from ..step import (
 from ..step.parameters import Parameters, shard
 from ..step.zero import is_sharded
 from . import tensors
-from .operations import FP32, OPERATIONS, recomputation, recomputed_prefix
+from .operations import FP32, OPERATIONS, recomputation
 from .order import ACTIVE
 
 
@@ -64,28 +61,15 @@ def least_bytes(
 ) -> Num:
     """Bytes on the fullest device, at least. layout: its numbers may be arrays, but for chunks."""
     by = model_shares(job.model, layout.pp, schedule, layout.interleave)
-    text = layout.recompute
-    by_kind = [layer(job, layout, kind) for kind in sorts(job.model)]
-    results = [
-        tensors.results_kept(job, layout.tp, ops, text) for ops in by_kind
-    ]
-    halved: Any = schedule.split_backward & (layout.pp > 1)
-    edge = cost.boundary
-    rising = [
-        tensors.rising(
-            job,
-            edge,
-            ops=ops,
-            again=recomputed_prefix(ops, text),
-            results=stay,
-            halved=halved,
-        )
-        for ops, stay in zip(by_kind, results, strict=True)
-    ]
-    kept = [edge + sum(stay) for stay in results]
+    kept: list[Num] = []
+    if recomputation(layout.recompute) == OPERATIONS:
+        for kind in sorts(job.model):
+            ops = layer(job, layout, kind)
+            stays = tensors.results_kept(job, layout.tp, ops, OPERATIONS)
+            kept.append(cost.boundary + sum(stays))
     m = microbatches(job, layout)
     every = [share.rank for share in by.full]
-    flights, heads, _ = activations.flights(layout, m, schedule, every)
+    flights, *_ = activations.flights(layout, m, schedule, every)
     ranks = []
     for share, flight in zip(by.full, flights, strict=True):
         ranks.append(
@@ -96,10 +80,8 @@ def least_bytes(
                 schedule=schedule,
                 share=share,
                 flight=flight,
-                heads=heads,
                 owned=parameters_of(job, layout, cost, share).whole,
-                rising=rising,
-                kept=kept if recomputation(text) == OPERATIONS else [],
+                kept=kept,
             )
         )
     return reduce(maximum, (size for rank in ranks for size in rank.moments()))
@@ -116,11 +98,7 @@ class PipelineRank:
     share: ModelShare
     flight: Num
     """Microbatches in flight."""
-    heads: Num
-    """Those of them whose logits wait."""
     owned: Parameters
-    rising: list[Num]
-    """The most that lives beside what waits while a layer of each kind goes backward."""
     kept: list[Num]
     """What a layer of each kind keeps of a microbatch, where it is recomputed operation by
     operation; else that of `step.activations`."""
@@ -148,17 +126,13 @@ class PipelineRank:
         )
 
     @cached_property
-    def waiting(self) -> tuple[Num, Num]:
-        """(microbatches in flight, those of them whose logits wait).
-
-        Between the ends of a folded pipeline a rank holds a chunk's microbatch less than the law
-        of the fullest.
+    def waiting(self) -> Num:
+        """Microbatches in flight. Between the ends of a folded pipeline a rank holds a chunk's
+        microbatch less than the law of the fullest.
         """
         inside: Any = (self.share.rank > 0) & ~self.last
         less = float(self.schedule.folded) * inside
-        return where(self.alone, 1.0, self.flight - less / self.chunks), where(
-            self.alone, 1.0, self.heads
-        )
+        return where(self.alone, 1.0, self.flight - less / self.chunks)
 
     @cached_property
     def even(self) -> Num:
@@ -208,29 +182,18 @@ class PipelineRank:
             return sum(self.owned)
         return shard(self.layout, self.owned)
 
-    @cached_property
-    def ends(self) -> Num:
-        """Parameters of embedding and head."""
-        share, parts = self.share, self.parts
-        return (
+    @property
+    def gathered(self) -> Num:
+        """Whole weights in the precision of the products, but for those of a layer in use."""
+        if is_sharded(self.layout.zero, "weights"):
+            return 0.0
+        share, parts, every = self.share, self.parts, sum(self.owned)
+        ends = (
             share.embedding * parts.embedding.weights
             + share.head * parts.head.weights
         )
-
-    @property
-    def gathered(self) -> tuple[Num, Num]:
-        """Whole weights in the precision of the products: at the loss, at the first layer."""
-        every = sum(self.owned)
-        chunk = self.even * (every - self.ends) / self.chunks
-        if not is_sharded(self.layout.zero, "weights"):
-            several = where(self.chunks > ACTIVE, ACTIVE * chunk, every)
-            return several, several
-        # layer by layer, or chunk by chunk
-        layers = [c.weights + c.expert_weights for c in self.parts.layers]
-        # those of the head come when the loss has made its gradient
-        return 0.0, where(
-            self.chunks > 1, chunk, _smallest(self.share.layers, layers)
-        )
+        active = ACTIVE * self.even * (every - ends) / self.chunks
+        return where(self.chunks > ACTIVE, active, every)
 
     @property
     def gradients(self) -> Num:
@@ -258,7 +221,7 @@ class PipelineRank:
         passes = ((self.chunks - 1.0) * group + 1.0) / self.chunks
         if self.schedule.split_backward:
             passes = 2.0 * p
-        left = minimum(self.waiting[0], m - passes)
+        left = minimum(self.waiting, m - passes)
         fine: Any = (left > 0) & ((self.chunks == 1) | (m > group))
         ends: Any = (m > 1) & (self.share.embedding == 0)
         some = fine | ends if self.schedule.folded else fine
@@ -266,51 +229,23 @@ class PipelineRank:
 
     def moments(self) -> Iterator[Num]:
         """Bytes at each moment."""
-        job, share, p = self.job, self.share, self.layout.pp
-        logits = FP32 * activations.logits(
-            DeviceMicrobatch.from_layout(job, self.layout)
+        job, microbatch = (
+            self.job,
+            DeviceMicrobatch.from_layout(self.job, self.layout),
         )
-        head = self.parts.head.saved - logits
-        whole = head + tensors.logits(job, logits)
-        loss = tensors.in_loss(job, logits)
-        v = self.layout.interleave
-        early = tensors.early(self.schedule, p, v, share.rank == 0)
-        stays = 3 * FP32 * self.shard + where(
-            self.alone, 0.0, early * self.parts.boundary
+        logits = FP32 * activations.logits(microbatch)
+        # folded, the first rank works at a loss when others of its microbatches may be through
+        head = (1.0 - float(self.schedule.folded)) * (
+            self.parts.head.saved
+            - logits
+            + tensors.logits(job, logits)
+            + tensors.in_loss(job, logits)
         )
-        width = where(
-            tensors.copies_weights(job, self.layout),
-            job.precision.activation_bytes,
-            0.0,
-        )
-        at_loss, at_layer = (width * n for n in self.gathered)
-        up = _smallest(share.layers, self.rising)
+        copied = tensors.copies_weights(job, self.layout)
+        width = where(copied, job.precision.activation_bytes, 0.0)
+        stays = 3 * FP32 * self.shard + width * self.gathered
         fine, fewer = self.later
         gradients = where(fine, FP32 * self.gradients, 0.0)
-        flight, most_heads = self.waiting
-        # of the last microbatch alone, the head's gradient is reduced before a layer's is made, and
-        # its weights may be let go as early
-        closing = where(self.alone & (self.m <= 2), share.head, 0.0)
-        for waiting, made in ((flight, 0.0), (fewer, gradients)):
-            busy = where(waiting > 0, 1.0, 0.0)
-            heads = share.head * minimum(most_heads, waiting)
-            beside, left = waiting, heads * whole - busy * share.head * head
-            if self.schedule.folded:
-                # the first rank works at a loss when others of its microbatches may be through
-                beside, heads, left = busy, busy * share.head, 0.0
-            kept = stays + made + beside * self.each
-            yield kept + heads * whole + busy * share.head * loss + at_loss
-            kept = kept + (waiting - beside) * self.each + busy * up
-            kept = kept + where(self.alone, 0.0, left)
-            gone = closing * (width + where(made > 0, FP32, 0.0))
-            yield kept + at_layer - gone * self.parts.head.weights
-
-
-def _smallest(layers: tuple[Num, ...], sizes: list[Num]) -> Num:
-    """Of the kinds of layers that a device has; nothing where it has none."""
-    none = float("inf")
-    every = [
-        where(n > 0, size, none) for n, size in zip(layers, sizes, strict=True)
-    ]
-    least = reduce(minimum, every)
-    return where(least < none, least, 0.0)
+        for waiting, made in ((self.waiting, 0.0), (fewer, gradients)):
+            at_loss = where(waiting > 0, self.share.head * head, 0.0)
+            yield stays + made + waiting * self.each + at_loss

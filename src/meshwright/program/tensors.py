@@ -1,5 +1,5 @@
 """What PyTorch's engine holds of single operations while it runs a layer backward: shared by the
-walk and the closed form of memory.
+walk and its bound.
 
 Every function takes a layout whose numbers may be arrays.
 """
@@ -7,14 +7,13 @@ Every function takes a layout whose numbers may be arrays.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
 from typing import Any
 
 from ..count.recompute import recomputed_ops
 from ..count.work import Op
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..num import Num, maximum, minimum, where
+from ..num import Num, minimum, where
 from ..schedule.schedule import Schedule
 from .operations import (
     FP32,
@@ -152,40 +151,6 @@ def results_kept(
                 size = size + where(tp > 1, message.bytes / cut, 0.0)
         sizes.append(size)
     return sizes
-
-
-def rising(
-    job: Job,
-    boundary: Num,
-    ops: list[Op],
-    again: list[Op],
-    results: list[Num],
-    halved: Any,
-) -> Num:
-    """The most bytes that live during the backward pass of a layer beyond those that lived before
-    it, operation by operation.
-
-    What is computed again is there before the first, and what stayed (results: `results_kept`)
-    where that is not run again; each operation lets go of what it kept and leaves its weights'
-    gradient, that of experts until their tokens' gradients have gone back. halved: the first half
-    of a pass that lets go of nothing.
-    """
-    whole = bool(again)
-    redone = {id(op): op.saved for op in again}
-    level: Num = sum(redone.values(), 0.0) - sum(results[: len(again)], 0.0)
-    most: list[Num] = [level]
-    of_experts: Num = 0.0
-    for op in reversed(ops):
-        most.append(level + moving(job, boundary, op))
-        gone = redone.get(id(op), 0.0) if whole else op.saved
-        made = as_made(job, op.weights)
-        level = where(halved, level, level + made - gone)
-        most.append(level)
-        if op.expert:
-            of_experts = of_experts + made
-        if op.name == ROWS[0]:
-            level = where(halved, level, level - of_experts)
-    return reduce(maximum, most)
 
 
 def copies_weights(job: Job, layout: Layout) -> Any:

@@ -173,8 +173,6 @@ class StagePartition:
     p: Num
     v: Num
     deal: LayerDeal
-    crosses: bool = False
-    """The turn of a folded pipeline is a send."""
 
     @property
     def folded(self) -> bool:
