@@ -8,6 +8,7 @@ on the longest path.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import Num, naming
-from .longest import LongestPath, costs_of, longest, longest_path
+from .longest import LongestPath, longest, longest_path
 from .order import ROUNDS, in_flight_rank
 from .stage_costs import StageCosts
 from .types import ScheduleOrder
@@ -45,17 +46,6 @@ def _rows_by_shape(columns: Any) -> Any:
         yield tuple(map(int, at)), number == k
 
 
-def with_order(
-    schedule: ScheduleOrder, at: tuple[int, int, int], d: StageCosts
-) -> ScheduleOrder:
-    """The schedule of one layout with the order that it has there. at: (p, m, v)."""
-    if not schedule.by_costs:
-        return schedule
-    plain = d.of([float(x) for x in d.numbers])
-    passes = plain.every_stage
-    return schedule.timed(costs_of(passes, plain.sends.each(len(passes) - 1)))
-
-
 Paths: TypeAlias = dict[bool, LongestPath]
 """Longest paths of the order of one layout: with sends (True), and where none takes time."""
 
@@ -70,7 +60,8 @@ def replayed(
     """Seconds of a step, or in a run of them, of one layout. at: (p, m, v). Of costs with names a
     sum: as often as a pass or a send lies on the longest path.
 
-    paths: longest paths of this layout that are known; one that is not is put there."""
+    paths: longest paths of this layout that are known; one that is not is put there, of the same
+    order as the others."""
     named = any(map(naming, d.numbers))
     sent = any(d.sends.seconds)
     if sent not in paths:
@@ -78,7 +69,11 @@ def replayed(
         known = next(iter(paths.values()), None)
         passes = known.passes if known else plain.every_stage
         sends = plain.sends.each(len(passes) - 1)
-        paths[sent] = longest_path(schedule, *at, passes, sends, barrier)
+        paths[sent] = (
+            replace(known, sends=sends)
+            if known
+            else longest_path(schedule, *at, passes, sends, barrier)
+        )
     path = paths[sent]
     if not named:
         return path.seconds

@@ -111,10 +111,9 @@ def replay_total(
     """`Pipeline.total` of one layout, action by action, and its parts: the bubble is what it takes
     without sends; one order serves both. paths, barrier: as in `replays.replayed`.
     """
-    from ..schedule.replays import replayed, with_order
+    from ..schedule.replays import replayed
 
     at = int(shape[0]), int(shape[1]), int(shape[2])
-    schedule = with_order(schedule, at, stages)
     seconds = replayed(schedule, at, stages, barrier, paths=paths)
 
     def parts() -> tuple[Num, Num]:

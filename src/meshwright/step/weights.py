@@ -220,15 +220,8 @@ def weight_sync(
     longer over more, and none has smaller shards than the most ranks do.
     """
 
-    links = clock.links(layout)
-
     def load(messages: Iterable[Message]) -> Load:
-        whole = NOTHING
-        for m in messages:
-            one = links.load(m.kind, m.bytes, layout.group(m.axis))
-            # a latency is paid with the seconds here, and never by itself
-            whole = whole + Load(one.seconds, 0.0, one.busy)
-        return whole
+        return _collectives(layout, messages, clock)
 
     if no_parameters(weights.dense) and no_parameters(weights.expert):
         return SILENT
@@ -282,10 +275,20 @@ def tied_gradient_sync(
         layout.zero, "optimizer"
     ):
         table = table / (high or layout).shards
-    one = clock.links(layout).load(
-        "all_reduce", table * apart, layout.group("ends")
-    )
-    return Load(one.seconds, 0.0, one.busy)
+    message = Message("all_reduce", "ends", table * apart)
+    return _collectives(layout, [message], clock)
+
+
+def _collectives(
+    layout: Layout, messages: Iterable[Message], clock: Clock
+) -> Load:
+    """Messages one after the other; their latency is part of the seconds, never paid by itself."""
+    links = clock.links(layout)
+    whole = NOTHING
+    for m in messages:
+        one = links.load(m.kind, m.bytes, layout.group(m.axis))
+        whole = whole + Load(one.seconds, 0.0, one.busy)
+    return whole
 
 
 def device_syncs(
