@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..cost import measured
+from ..cost.layer import Clock
 from ..cost.network import Fabric
-from ..count import vocabulary
-from ..count.microbatch import DeviceMicrobatch
-from ..count.model import kind_counts, layer
+from ..count.model import Counts, count_microbatch
 from ..describe.job import Job
 from ..describe.layers import totals
 from ..describe.layout import Layout
@@ -26,8 +25,8 @@ from ..schedule import get as schedule_named
 from ..step.microbatch import (
     ModelCost,
     clock_of,
-    model_cost,
-    with_recomputation,
+    model_with_recomputation,
+    time_model,
 )
 from ..step.parameters import tied_parameters
 from ..step.zero import gathers, is_sharded
@@ -83,16 +82,15 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
         ),
     )
     clock = clock_of(job, shared=True)
-    parts = model_cost(job, layout, clock, details=True)
+    counts = count_microbatch(job, layout)
+    parts = model_with_recomputation(
+        time_model(counts, clock), layout.recompute
+    )
     m = microbatches(job, layout)
     ranks = layout.chips
     group = ranks / layout.pp
-    layers = (with_recomputation(c, layout.recompute) for c in parts.layers)
-    every = (*totals(job.model), 1.0, 1.0)
-    costs = (*layers, parts.embedding, parts.head)
-    whole: Any = sum_of(
-        (n, c.causes.both) for n, c in zip(every, costs, strict=True)
-    )
+    often = zip(_occurrences(job), parts.parts, strict=True)
+    whole: Any = sum_of((n, c.causes.both) for n, c in often)
     schedule = schedule_named(layout.schedule)
     stages = layout.pp * schedule.chunks(layout.interleave)
     # the last rank of a folded pipeline hands on to itself
@@ -104,12 +102,12 @@ def cpu_seconds(job: Job, layout: Layout) -> dict[str, Num]:
         "compute": group * m * (whole.compute + whole.memory),
         "accumulate": group
         * (m - 1.0)
-        * of_weights(job, layout, "accumulate", 1.0),
+        * of_weights(counts, clock, "accumulate", 1.0),
         "tp_comm": group * m * whole.tp_comm,
         "cp_comm": group * m * whole.cp_comm,
         "pp_comm": group * m * hop,
-        "dp_comm": group * sync_seconds(job, layout, parts),
-        "optimizer": group * of_weights(job, layout, "optimizer", shards),
+        "dp_comm": group * sync_seconds(job, layout, parts, clock),
+        "optimizer": group * of_weights(counts, clock, "optimizer", shards),
         "engine": _engine(job, layout),
     }
 
@@ -122,46 +120,44 @@ def send(fabric: Fabric, V: Num) -> Num:
     return 2 * measured.table_seconds(table, (2.0, V)) if table else 0.0 * V
 
 
-def _kernel(job: Job, name: str, size: Num) -> Num:
+def _occurrences(job: Job) -> tuple[float, ...]:
+    """How often each of `ModelCost.parts` is in the model."""
+    return (*totals(job.model), 1.0, 1.0)
+
+
+def _kernel(clock: Clock, name: str, size: Num) -> Num:
     """Seconds of a measured kernel of one axis; 0 where it was not measured."""
-    table = clock_of(job, shared=True).rates.kernels.get(name)
+    table = clock.rates.kernels.get(name)
     return measured.table_seconds(table, (size,)) if table else 0.0 * size
 
 
-def of_weights(job: Job, layout: Layout, name: str, shards: Num) -> Num:
+def of_weights(counts: Counts, clock: Clock, name: str, shards: Num) -> Num:
     """Seconds of a kernel that goes over all weights of a chain of stages, tensor by tensor, each
     cut over `shards` ranks.
 
     Small tensors stay in caches that one tensor of all weights would not fit in.
     """
-    lead, rest = kind_counts(job.model)
-    counted = [
-        (float(n), op)
-        for kind, n in (*lead, *rest)
-        for op in layer(job, layout, kind)
-    ]
-    counted += [
-        (1.0, op)
-        for op in (
-            *vocabulary.embedding(DeviceMicrobatch.from_layout(job, layout)),
-            *vocabulary.head(DeviceMicrobatch.from_layout(job, layout)),
-        )
-    ]
+    job, layout = counts.microbatch.job, counts.microbatch.layout
     total: Num = (
-        -_kernel(job, name, tied_parameters(job, layout) / shards)
+        -_kernel(clock, name, tied_parameters(job, layout) / shards)
         if job.model.tied_embeddings
         else 0.0
     )
-    for n, op in counted:
-        if not (isinstance(op.weights, (int, float)) and op.weights == 0):
+    parts = (*counts.layers, counts.embedding, counts.head)
+    for n, ops in zip(_occurrences(job), parts, strict=True):
+        for op in ops:
+            if isinstance(op.weights, (int, float)) and op.weights == 0:
+                continue
             tensors = op.forward.calls if op.kind == "matmul" else 1.0
             total = total + n * tensors * _kernel(
-                job, name, op.weights / tensors / shards
+                clock, name, op.weights / tensors / shards
             )
     return total
 
 
-def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
+def sync_seconds(
+    job: Job, layout: Layout, cost: ModelCost, clock: Clock
+) -> Num:
     """CPU seconds of weight and gradient collectives, of one rank for each stage, with the copies
     in and out of flat buffers.
 
@@ -171,7 +167,7 @@ def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
     m = microbatches(job, layout)
     p = job.precision
     group = layout.group("replicas")
-    fabric = clock_of(job, shared=True).links(layout)
+    fabric = clock.links(layout)
     e = cost.embedding.weights
     h = cost.head.weights
     alone = layout.pp == 1
@@ -189,7 +185,7 @@ def sync_seconds(job: Job, layout: Layout, cost: ModelCost) -> Num:
             n
             * (
                 fabric.time(kind, weights * size, group)
-                + copies * _kernel(job, "copy", weights)
+                + copies * _kernel(clock, "copy", weights)
             )
             for n, weights in units
         )
