@@ -34,6 +34,7 @@ from meshwright.step.parameters import parameters_of
 from meshwright.step.pipeline import (
     FillAndDrain,
     Pipeline,
+    closed_pipeline,
     fill_and_drain,
     replay_total,
 )
@@ -382,6 +383,27 @@ def test_pauses_of_the_slowest_device(
     assert least_idle(
         way, float(m), d, busy, barrier != "none"
     ) == pytest.approx(idle)
+
+
+@pytest.mark.parametrize("hop", ["slowest", "each"])
+@pytest.mark.parametrize("pp", ["none", "all"])
+@pytest.mark.parametrize("name", ["1f1b", "zb-h1", "zbv"])
+def test_a_bound_leaves_out_what_may_fall_with_more_work(
+    name: str, pp: str, hop: str
+) -> None:
+    """Of closed forms the bubble of split backward passes, and sends that hide; the rest is paid."""
+    way = schedule_named(name)
+    v = 2 if way.folded else 1
+    job = a_job(cut("pp4"), replace(MODEL, layers=4 * v))
+    d = four_devices(job, name, v=v, last=TWICE, send=9.0)
+    exact, least = (
+        closed_pipeline(Overlap(pp=pp), way, (4, 8.0, v), d, hop, bound)
+        for bound in (False, True)
+    )
+    assert exact.bubble > 0 < exact.sends
+    kept = exact.bubble * (not way.split_backward)
+    kept += exact.sends * (pp == "none")
+    assert least.total == pytest.approx(8 * (6.0 + 3.0 * v) + kept)
 
 
 # What devices send.
