@@ -34,6 +34,23 @@ RECIPE = (
 )
 
 
+def facts(file: bridge.ForeignFile) -> dict[str, Any]:
+    """What was read by the names of the fields, and what was said of the rest."""
+    model = file.tables.get("model")
+    return {
+        **(model if isinstance(model, dict) else {"model": model}),
+        **file.tables.get("software", {}),
+        **file.tables["job"],
+        **layout(file),
+        "format": file.format.name,
+        "chips": file.chips,
+        "unread": unread(file),
+        "left": {*file.left},
+        "missing": [*file.missing],
+        "told": " ".join((*file.notes, *file.missing, *file.left.values())),
+    }
+
+
 def unread(file: bridge.ForeignFile) -> set[str]:
     return {path.partition(".")[2] for path in file.unread}
 
@@ -58,62 +75,6 @@ def test_what_a_recipe_sets_is_asked_for() -> None:
     assert "--cp 1 --ep 1 --recompute full" in needs
 
 
-def test_recipes_shard_the_optimizer() -> None:
-    """recipes/common.py sets use_distributed_optimizer, which Megatron-LM does not."""
-    assert layout(bridge.read_file("changes.yaml", BRIDGE))["zero"] == 1
-    off = BRIDGE + "ddp: {use_distributed_optimizer: false}\n"
-    assert layout(bridge.read_file("changes.yaml", off))["zero"] == 0
-
-
-def test_a_dense_recipe_asks_for_no_experts_and_fsdps_for_its_stage() -> None:
-    said = RECIPE.format("llama3_8b_pretrain_config") + " model.seq_length=8"
-    file = bridge.read_file("run.sh", said)
-    assert unread(file) == {"tp", "pp", "cp", "microbatch", "recompute"}
-    mixed = bridge.read_file(
-        "run.sh", said.replace("llama3_8b", "qwen3_30b_a3b")
-    )
-    assert "ep" in unread(mixed) and "zero" not in unread(mixed)
-    fsdp = said.replace("llama3_8b", "qwen3_30b_a3b_fsdp")
-    assert "zero" in unread(bridge.read_file("run.sh", fsdp))
-
-
-def test_a_whole_configuration_of_bridge_asks_nothing() -> None:
-    whole = BRIDGE.replace(
-        "model: {",
-        "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, ",
-    )
-    file = bridge.read_file("run_config.yaml", whole)
-    assert not file.unread and layout(file)["zero"] == 0
-
-
-@pytest.mark.parametrize(
-    ("more", "word"),
-    [
-        ("model: {teacher: {seq_length: 4096}}", "distillation"),
-        ("model: {crossattn_emb_size: 64}", "diffusion"),
-    ],
-)
-def test_runs_of_two_models_and_of_diffusion_are_refused(
-    more: str, word: str
-) -> None:
-    name = more.removeprefix("model: {").removesuffix("}")
-    text = BRIDGE.replace("model: {", f"model: {{{name}, ")
-    with refusal(word):
-        bridge.read_file("changes.yaml", text)
-
-
-def adapters(path: str, text: str) -> bool:
-    """The file trains adapters alone, and is refused for it."""
-    file = bridge.read_file(path, text)
-    return any(flags.ADAPTERS in why for why in file.left.values())
-
-
-def test_adapters_of_a_recipe_are_said() -> None:
-    said = RECIPE.format("llama3_8b_finetune_config")
-    assert adapters("run.sh", said + " --peft_scheme lora")
-    assert not adapters("run.sh", said + " --peft_scheme none")
-
-
 # ---------------------------------------------------------------- NeMo
 
 NEMO = """
@@ -134,82 +95,13 @@ model:
 """
 
 
-def test_nemo_recomputes_nothing_without_a_granularity() -> None:
-    """activations_checkpoint_method: block stands in many files beside granularity: null."""
-    some = "  activations_checkpoint_method: block\n"
-    more = some + "  activations_checkpoint_num_layers: 2\n"
-    off = "  activations_checkpoint_granularity: null\n"
-    on = "  activations_checkpoint_granularity: full\n"
-    said = [
-        layout(bridge.read_file("a.yaml", NEMO + text))["recompute"]
-        for text in (some, off + more, on + more)
-    ]
-    assert said == ["full", "none", "full:2"]
-
-
-def test_nemos_own_words_for_biases_and_rows() -> None:
-    more = "  bias: false\n  qkv_bias: true\n  override_vocab_size: 65024\n"
-    model: Any = bridge.read_file("a.yaml", NEMO + more).tables["model"]
-    assert model["qkv_bias"] and not model["bias"]
-    assert model["vocab"] == 65024 and model["vocab_multiple"] == 1
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("  optim: {name: fused_adam}\n", ""),
-        ("exp_manager", "run: {nemo_file_name: a.nemo}\nexp_manager"),
-    ],
-)
-def test_nemo_files_that_train_nothing_are_refused(old: str, new: str) -> None:
-    with refusal("trains none"):
-        bridge.read_file("a.yaml", NEMO.replace(old, new))
-
-
-@pytest.mark.parametrize("key", ["mcore_bert: true", "mamba_ssm_ngroups: 8"])
-def test_nemo_files_of_other_models_are_refused(key: str) -> None:
-    with refusal(key.partition(":")[0]):
-        bridge.read_file("a.yaml", f"{NEMO}  {key}\n")
-
-
-def test_nemos_adapters_and_images() -> None:
-    scheme = "  peft: {peft_scheme: lora, lora_tuning: {adapter_dim: 32}}\n"
-    assert adapters("a.yaml", NEMO + scheme)
-    assert not adapters("a.yaml", NEMO + scheme.replace("lora,", "null,"))
-    with refusal("images"):
-        bridge.read_file("a.yaml", NEMO + "  mm_cfg: {llm: {freeze: true}}\n")
-
-
 # ---------------------------------------------------------------- vocabularies
-
-
-def test_a_kind_of_tokenizer_without_one_vocabulary_is_asked_for() -> None:
-    """merge_file: null beside SentencePiece is no GPT-2."""
-    more = "{num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
-    kind = "tokenizer_type: GPTSentencePieceTokenizer, merge_file: null, "
-    text = BRIDGE.replace("model: {", f"model: {more}{kind}")
-    file = bridge.read_file("a.yaml", text)
-    assert any("vocabulary" in why for why in file.missing)
 
 
 LEVANTER = """
 model: {type: llama, hidden_dim: 64, num_layers: 2, num_heads: 4}
 trainer: {mp: "p=f32,c=bfloat16", train_batch_size: 8, num_train_steps: 3}
 """
-
-
-def test_data_in_another_file_says_the_tokenizer_there() -> None:
-    file = bridge.read_file("a.yaml", LEVANTER + "data: {id: a/b}\n")
-    assert file.tables["model"]["vocab"] == 50257  # Levanter's own default
-    file = bridge.read_file(
-        "a.yaml", LEVANTER + "data: !include data/rpv1.yaml\n"
-    )
-    assert any("vocabulary" in why for why in file.missing)
-
-
-def test_an_evaluation_of_levanter_is_refused() -> None:
-    with refusal("trains none"):
-        bridge.read_file("a.yaml", LEVANTER + "checkpoint_is_hf: true\n")
 
 
 # ---------------------------------------------------------------- Hugging Face
@@ -238,55 +130,6 @@ def test_what_accelerates_settings_decide_is_asked_for(
         "run.sh", f"{start} {TRAIN} --bf16 --deepspeed z3.json"
     )
     assert not said.unread and layout(said)["zero"] == 3
-
-
-def test_what_accelerate_is_told_on_its_command_line_counts() -> None:
-    """open-instruct's scripts/train/dgx-spark/sft_no_robots.sh was read in fp32."""
-    start = "python -m accelerate.commands.launch --mixed_precision bf16"
-    file = bridge.read_file("run.sh", f"{start} {TRAIN}")
-    assert file.tables["job"]["precision"] == "bf16"
-    own = bridge.read_file("run.sh", f"{start} {TRAIN} --fp16")
-    assert own.tables["job"]["precision"] == "fp16"
-    start += (
-        " --use_deepspeed --deepspeed_config_file a/stage3_no_offload.conf"
-    )
-    file = bridge.read_file("run.sh", f"{start} {TRAIN}")
-    assert (layout(file)["zero"], {*file.unread}) == (3, set())
-    assert file.tables["job"]["framework"] == "deepspeed"
-
-
-@pytest.mark.parametrize(
-    ("more", "numbers", "optimizer"),
-    [
-        ("", "bf16-pure", "adamw-pure"),
-        ("--fsdp 'full_shard auto_wrap'", "bf16-pure", "adamw-pure"),
-        ("--deepspeed z3.json", "fp32", None),
-        ("--fsdp 'full_shard auto_wrap' --bf16", "bf16", None),
-    ],
-)
-def test_numbers_that_no_flag_casts_are_those_of_the_weights(
-    more: str, numbers: str, optimizer: str | None
-) -> None:
-    """run_clm.py --torch_dtype bfloat16 alone was read in fp32; DeepSpeed refuses such weights
-    without bf16.enabled (runtime/engine.py, __check_params)."""
-    loaded = f"torchrun {TRAIN} --torch_dtype bfloat16 {more}"
-    job = bridge.read_file("run.sh", loaded).tables["job"]
-    assert (job["precision"], job.get("optimizer")) == (numbers, optimizer)
-
-
-def test_a_file_in_place_of_fsdps_words_is_asked_for() -> None:
-    path = "--fsdp runs/alt_offload/fsdp.json"
-    file = bridge.read_file("run.sh", f"torchrun {TRAIN} {path}")
-    assert unread(file) == {"zero"} and "offload" not in layout(file)
-    words = "--fsdp 'full_shard auto_wrap offload'"
-    file = bridge.read_file("run.sh", f"torchrun {TRAIN} {words}")
-    assert layout(file)["offload"] == "optimizer+weights"
-
-
-def test_flags_of_another_tool_in_a_script_name_it() -> None:
-    """ms-swift's own flags among those of the Trainer, whatever program takes them."""
-    text = f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0"
-    assert bridge.read_file("a.sh", text).format.name == "ms-swift"
 
 
 # ---------------------------------------------------------------- others
@@ -324,37 +167,6 @@ def test_axolotls_words_for_numbers(
     assert not any(kept in note for note in sharded.notes)
 
 
-@pytest.mark.parametrize(
-    ("file", "overlap"),
-    [
-        ("deepspeed_configs/zero1.json", "all"),
-        ("deepspeed_configs/zero2.json", "all"),
-        ("mine/zero2.json", None),
-        ("mine/zero1.json", None),
-    ],
-)
-def test_axolotls_own_files_of_deepspeed_overlap(
-    file: str, overlap: str | None
-) -> None:
-    """overlap_comm is true in those (axolotl@58b1d3a4, deepspeed_configs); what is in a file of
-    another place is not known: DeepSpeed's default stands.
-    """
-    text = f"base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\ndeepspeed: {file}\n"
-    tables = bridge.read_file("a.yaml", text).tables
-    assert tables.get("software", {}).get("dp_overlap") == overlap
-    assert tables["layout"]["zero"] == int(file[-6])
-
-
-def test_axolotls_packed_sequences_are_said_to_attend_less() -> None:
-    text = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\nsample_packing: {}\n"
-    notes = [
-        bridge.read_file("a.yaml", text.format(word)).notes
-        for word in ("true", "false")
-    ]
-    packed = [any("attend less" in note for note in each) for each in notes]
-    assert packed == [True, False]
-
-
 SWIFT = """swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type full --torch_dtype bfloat16 \\
  --max_length 2048 --per_device_train_batch_size 1 --gradient_accumulation_steps 16 {}
 """
@@ -365,20 +177,6 @@ finetuning_type: full
 cutoff_len: 2048
 bf16: true
 """
-
-
-def test_what_no_one_shards_is_trained_as_it_was_loaded() -> None:
-    """ms-swift's examples/train/full/train.sh says 76 GiB on one GPU, where fp32 states would take
-    137; LLaMA-Factory casts trained weights to fp32 (model/adapter.py)."""
-    one = bridge.read_file("a.sh", SWIFT.format("")).tables["job"]
-    assert one["precision"] == "bf16-pure"
-    assert one["optimizer"] == "adamw-pure"
-    eight = bridge.read_file("a.sh", SWIFT.format("--deepspeed zero2"))
-    assert eight.tables["job"]["precision"] == "bf16"
-    assert "optimizer" not in eight.tables["job"]
-    factory = bridge.read_file("a.yaml", FACTORY)
-    assert factory.tables["job"]["precision"] == "bf16"
-    assert not any("no fp32 masters" in note for note in factory.notes)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
@@ -432,16 +230,6 @@ model: {dtype: bfloat16, model_config: {num_hidden_layers: 2, hidden_size: 64, v
 """
 
 
-def test_another_models_keys_are_no_llama() -> None:
-    """nanotron takes no key that a configuration lacks: GPT-style ones build another model."""
-    assert bridge.read_file("a.yaml", NANOTRON).tables["model"]["layers"] == 2
-    other = NANOTRON.replace(
-        "num_hidden", "activation_function: gelu, num_hidden"
-    )
-    with refusal("activation_function.*another model"):
-        bridge.read_file("a.yaml", other)
-
-
 TITAN = """
 [model]
 name = "llama3"
@@ -462,48 +250,7 @@ enable_float8_linear = true
 """In the sections of 2024."""
 
 
-def test_a_torchtitan_of_2024() -> None:
-    file = bridge.read_file("a.toml", TITAN)
-    l = layout(file)
-    assert (l["tp"], l["cp"], l["pp"], l["microbatch"]) == (8, 2, 1, 4)
-    assert (l["dp"], l["dp_replicate"], l["zero"]) == (8, 2, 3)
-    assert file.tables["job"]["precision"] != "bf16" and not file.left
-    off = bridge.read_file(
-        "a.toml", TITAN.replace("linear = true", "linear = false")
-    )
-    assert off.tables["job"]["precision"] == "bf16"
-
-
-def test_replicas_that_meet_now_and_then_are_said() -> None:
-    more = '[fault_tolerance]\nenable = true\nsemi_sync_method = "diloco"\n'
-    left = bridge.read_file("a.toml", TITAN + more).left
-    assert [*left] == ["fault_tolerance.semi_sync_method"]
-    with refusal("images"):
-        bridge.read_file(
-            "a.toml", TITAN + "[data]\nmax_patches_per_image = 8\n"
-        )
-
-
-def test_python_is_not_run() -> None:
-    with refusal("Python.*run_config.yaml"):
-        bridge.read_file("train.py", "raise SystemExit")
-
-
 # ---------------------------------------------------------------- who refuses
-
-
-def test_the_tool_that_explains_a_file_refuses_it() -> None:
-    """LitGPT claims a file with data and train sections, of which it knows nearly no key."""
-    text = BRIDGE.replace("model: {", "model: {teacher: {seq_length: 1}, ")
-    text += "checkpoint_dir: a\ndata: {class_path: b}\n"
-    with refusal("Megatron-Bridge.*distillation"):
-        bridge.read_file("a.yaml", text)
-
-
-def test_a_text_of_escapes_is_a_word() -> None:
-    text = "IFS=$'\\n\\t'\nNAME=$'it\\'s'\n"
-    file = bridge.read_file("run.sh", text + f"torchrun {TRAIN}")
-    assert file.format.name == "transformers"
 
 
 # ---------------------------------------------------------------- LLaMA-Factory v1
@@ -518,75 +265,9 @@ cutoff_len: 4096
 """
 
 
-@pytest.mark.parametrize(
-    ("dist", "zero", "numbers", "optimizer"),
-    [
-        ("dist_config: {name: fsdp2}", 3, "bf16-pure", "adamw-pure"),
-        (
-            "dist_config: {name: fsdp2, reshard_after_forward: false}",
-            *(2, "bf16-pure", "adamw-pure"),
-        ),
-        (
-            "dist_config: {name: deepspeed, config_file: a/ds_z3_config.json}",
-            *(3, "bf16-pure", None),
-        ),
-        ("dist_config: {name: fsdp2}\nbf16: false", 3, "fp32", None),
-    ],
-)
-def test_llama_factory_v1_shards_by_its_plugin(
-    dist: str, zero: int, numbers: str, optimizer: str | None
-) -> None:
-    file = bridge.read_file("a.yaml", V1.format(dist))
-    job = file.tables["job"]
-    assert file.format.name == "llama-factory-v1"
-    assert layout(file)["zero"] == zero and job["precision"] == numbers
-    assert job.get("optimizer") == optimizer and "batch" not in job
-
-
-def test_llama_factory_v1_says_what_it_does_not_know() -> None:
-    said = V1.format("dist_config: {name: other}")
-    assert unread(bridge.read_file("a.yaml", said)) == {"zero"}
-    lora = "dist_config: {name: fsdp2}\npeft_config: {name: lora, r: 8}"
-    assert adapters("a.yaml", V1.format(lora))
-    whole = bridge.read_file(
-        "a.yaml",
-        V1.format("global_batch_size: 64\ndist_config: {name: fsdp2}"),
-    )
-    assert whole.tables["job"]["batch"] == "64seq"
-    with refusal("classifier"):
-        bridge.read_file(
-            "a.yaml",
-            V1.format("dist_config: {name: fsdp2}").replace("llm", "cls"),
-        )
-
-
 # ---------------------------------------------------------------- torchtitan's registry
 
 REGISTRY = "torchrun --nproc_per_node 16 -m torchtitan.train --module llama3 --config {} {}"
-
-
-def test_what_a_registered_configuration_sets_stands_where_no_flag_does() -> (
-    None
-):
-    """Flags come before the registry's function (config/manager.py), not before the command line's
-    own defaults: tp 8 of llama3_70b, whose local batch is 8.
-    """
-    text = REGISTRY.format("llama3_70b", "")
-    l = layout(bridge.read_file("run.sh", text))
-    assert (l["tp"], l["microbatch"], l["recompute"]) == (8, 8, "full")
-    more = (
-        "--parallelism.tensor_parallel_degree 4 --training.local_batch_size=2"
-    )
-    l = layout(bridge.read_file("run.sh", REGISTRY.format("llama3_70b", more)))
-    assert (l["tp"], l["microbatch"], l["recompute"]) == (4, 2, "full")
-
-
-def test_a_configuration_that_nobody_knows_is_asked_for() -> None:
-    more = "--parallelism.pipeline_parallel_degree 2"
-    file = bridge.read_file("run.sh", REGISTRY.format("own_7b", more))
-    asked = {"tp", "cp", "ep", "zero", "microbatch", "recompute", "seq"}
-    assert unread(file) == {*asked, "batch"} and layout(file)["pp"] == 2
-    assert "batch" not in file.tables["job"]
 
 
 def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
@@ -601,21 +282,6 @@ def test_each_configuration_of_the_table_is_read_as_it_stands() -> None:
 
 
 # ---------------------------------------------------------------- settings that stand elsewhere
-
-
-def test_a_recipe_of_the_catalogue_is_read_with_its_settings() -> None:
-    """deepseek_v3_pretrain_1024gpu_h100_bf16 has tp 2, pp 8 of 4 chunks, ep 64; a flag wins."""
-    name = "deepseek_v3_pretrain_1024gpu_h100_bf16_config"
-    file = bridge.read_file("a.sh", RECIPE.format(name))
-    made = layout(file)
-    assert not file.unread and made["interleave"] == 4
-    assert (made["tp"], made["pp"], made["ep"], made["etp"]) == (2, 8, 64, 1)
-    assert made["recompute"] == "mla_up_proj+mlp" and made["zero"] == 1
-    assert made["sequence_parallel"] and file.tables["job"]["seq"] == 4096
-    other = RECIPE.format(name) + " model.expert_model_parallel_size=32"
-    assert layout(bridge.read_file("a.sh", other))["ep"] == 32
-    strange = name.replace("1024gpu", "1000gpu")
-    assert "tp" in unread(bridge.read_file("a.sh", RECIPE.format(strange)))
 
 
 OLMO = """
@@ -655,19 +321,6 @@ def test_flags_over_a_file_of_olmo(tmp_path: Path) -> None:
 RUN = "NGPU=8 {} ./run_train.sh --parallelism.tensor_parallel_degree 2"
 
 
-def test_the_environment_names_a_configuration_of_torchtitan() -> None:
-    """MODULE and CONFIG since 0.3, CONFIG_FILE before: what they set is not torchtitan's default."""
-    known = bridge.read_file(
-        "a.sh", RUN.format("MODULE=llama3 CONFIG=llama3_8b")
-    )
-    assert known.tables["model"] == "llama3-8b"
-    assert known.tables["job"]["seq"] == 8192
-    for said in ("MODULE=own CONFIG=own_8b", "CONFIG_FILE=a.toml", ""):
-        file = bridge.read_file("a.sh", RUN.format(said))
-        assert {"pp", "cp", "recompute", "seq"} <= unread(file), said
-        assert layout(file)["tp"] == 2
-
-
 def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
     script = tmp_path / "a.sh"
     command = "torchrun -m torchtitan.train --job.config_file a.toml"
@@ -699,40 +352,6 @@ MODEL_ARGS:
   --sequence-parallel: false
   --bf16: true
 """
-
-
-def test_arguments_of_megatrons_own_tests() -> None:
-    file = bridge.read_file("model_config.yaml", TEST, chips=8)
-    assert file.format.name == "megatron" and not file.unread
-    made = layout(file)
-    assert (made["tp"], made["zero"], made["microbatch"]) == (4, 1, 4)
-    assert not made["sequence_parallel"]
-    assert file.tables["job"]["batch"] == "32seq"
-    with refusal("writes text"):
-        bridge.read_file("a.yaml", TEST + "  --inference-max-requests: 4\n")
-
-
-def test_sixteen_bits_of_gpt_neox_may_be_bfloat16() -> None:
-    """`fp16: {type: bfloat16}`, with gradients added up in as many bits unless told."""
-    text = """
-pipe-parallel-size: 1
-model-parallel-size: 1
-num-layers: 12
-hidden-size: 768
-num-attention-heads: 12
-seq-length: 2048
-max-position-embeddings: 2048
-train_micro_batch_size_per_gpu: 4
-fp16: {enabled: true, type: bfloat16}
-"""
-    file = bridge.read_file("a.yml", text)
-    assert file.format.name == "gpt-neox"
-    assert file.tables["job"]["precision"] == "bf16-pure"
-    wide = text + "data_types: {grad_accum_dtype: fp32}\n"
-    assert bridge.read_file("a.yml", wide).tables["job"]["precision"] == "bf16"
-    half = text.replace(", type: bfloat16", "")
-    plain = bridge.read_file("a.yml", half).tables["job"]["precision"]
-    assert plain == "fp16-pure"
 
 
 TUNE = """
@@ -830,22 +449,9 @@ def test_what_lowers_memory_is_said_by_itself() -> None:
 # ---------------------------------------------------------------- DeepSpeed
 
 
-def deepspeed(**zero: Any) -> bridge.ForeignFile:
-    text = json.dumps({"train_batch_size": 64, "zero_optimization": zero})
-    return bridge.read_file("ds.json", text)
-
-
 def test_deepspeeds_second_stage_waits_unless_it_is_told_to_overlap() -> None:
     """runtime/zero/config.py, overlap_comm_valid: on by default with stage 3 alone, as the profile
     has it; what a file says is said of it."""
-    for stage, said, overlap in (
-        *((2, None, None), (2, True, "all"), (2, False, None)),
-        *((3, None, None), (3, True, "all"), (3, False, "off")),
-        (1, True, "all"),
-    ):
-        told = {} if said is None else {"overlap_comm": said}
-        made = deepspeed(stage=stage, **told).tables.get("software", {})
-        assert made.get("dp_overlap") == overlap
     by = framework("deepspeed")
     assert by.dp_hidden.at(3).scope == "pass"
     assert by.dp_hidden.at(2).scope == by.dp_hidden.at(0).scope == "none"
@@ -853,68 +459,10 @@ def test_deepspeeds_second_stage_waits_unless_it_is_told_to_overlap() -> None:
     assert beside.at(3).scope == "pass" and beside.at(2).scope == "backward"
 
 
-@pytest.mark.parametrize(
-    "zero, offload",
-    [
-        ({"stage": 2, "cpu_offload": True}, "optimizer:1"),
-        ({"stage": 3, "cpu_offload_params": True}, "weights"),
-        ({"stage": 2, "offload_param": {"device": "cpu"}}, None),
-        ({"stage": 3, "offload_param": {"device": "cpu"}}, "weights"),
-    ],
-)
-def test_what_deepspeed_keeps_in_host_memory(
-    zero: dict[str, Any], offload: str | None
-) -> None:
-    """Older words, and weights with stage 3 alone (runtime/engine.py gives them to no other)."""
-    assert deepspeed(**zero).tables["layout"].get("offload") == offload
-
-
-def test_a_stage_in_another_file_of_deepspeed_is_asked_for() -> None:
-    text = "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\n"
-    text += "deepspeed_config: {deepspeed_config_file: zero3.json}\n"
-    file = bridge.read_file("accelerate.yaml", text)
-    assert unread(file) == {"zero"} and "zero" not in layout(file)
-
-
 OF_DEEPSPEED = """torchrun --nproc_per_node 8 {} --num-layers 32 --hidden-size 4096
  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --vocab-size 32000
  --micro-batch-size 1 --global-batch-size 8 --deepspeed --zero-stage 3 --bf16
 """
-
-
-def test_words_of_megatron_deepspeed() -> None:
-    """Its own arguments.py: grouped queries, sequences by all-to-all, FlashAttention 2."""
-    more = " --num-key-value-heads 8 --ds-sequence-parallel-size 4 --use-flash-attn-v2\n"
-    line = OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "") + more
-    file = bridge.read_file("run.sh", line)
-    assert file.tables["model"]["kv_heads"] == 8
-    assert file.tables["job"]["attention_kernel"] == "fa2"
-    made = layout(file)
-    assert (made["cp"], made["cp_exchange"]) == (4, "all-to-all")
-    line = OF_DEEPSPEED.format("../analyze_data.py").replace("\n", "")
-    with refusal("trains nothing"):
-        bridge.read_file("run.sh", line)
-
-
-def test_deepspeed_beside_megatrons_arguments() -> None:
-    """Its stage may stand in its file alone (examples_deepspeed/MoE of Megatron-DeepSpeed): the run
-    was taken for Megatron's own, without ZeRO. Its schedule, and a length in tokens, are read.
-    """
-    line = OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "")
-    line = line.replace("--deepspeed --zero-stage 3", "")
-    file = bridge.read_file(
-        "run.sh", line + " --deepspeed --deepspeed_config a.json\n"
-    )
-    assert unread(file) == {"zero"}
-    assert file.tables["job"]["framework"] == "megatron-deepspeed"
-    more = " --deepspeed --zero-stage 1 --pipeline-model-parallel-size 2"
-    more += (
-        " --enable-zbh1-pipeline --train-tokens 300000000000 --cpu-optimizer\n"
-    )
-    file = bridge.read_file("run.sh", line + more)
-    assert not file.unread and layout(file)["schedule"] == "zb-h1"
-    assert layout(file)["offload"] == "optimizer:1"
-    assert file.tables["job"]["tokens"] == 3e11
 
 
 ULYSSES = {
@@ -951,71 +499,7 @@ def test_sequences_that_deepspeed_cuts_are_predicted(name: str) -> None:
         assert (not framework_refusals(run, at)) is runs, (way, cp)
 
 
-def test_numbers_in_which_deepspeed_sums_gradients() -> None:
-    said = json.loads(ULYSSES["a.json"].format(1))
-    for word, sums, left in (
-        ("fp32", "fp32", False),
-        ("bf16", None, False),
-        ("fp16", None, True),
-    ):
-        text = json.dumps({**said, "communication_data_type": word})
-        file = bridge.read_file("a.json", text)
-        made = file.tables.get("software", {}).get("reduction_numbers")
-        assert (made, bool(file.left)) == (sums, left), word
-
-
-def test_a_name_of_a_model_that_is_set_elsewhere_is_none() -> None:
-    """QwenLM/Qwen, finetune/finetune_ds.sh: it said that it trains True."""
-    text = "torchrun a.py --model_name_or_path $M --report_to none --num_train_epochs 1"
-    file = bridge.read_file("a.sh", text)
-    assert "model" not in file.tables and not file.missing
-
-
-def test_an_evaluation_by_trainers_flags_is_refused() -> None:
-    """evaluation/results/tr13/tzeroeval of bigscience was read as training in fp32."""
-    text = (
-        "python t-zero/evaluation/{} --model_name_or_path bigscience/bloom-7b1"
-    )
-    text += " --per_device_eval_batch_size 8 --report_to none --output_dir out"
-    with refusal("measures a model"):
-        bridge.read_file("a.sh", text.format("run_eval.py"))
-    assert bridge.read_file("a.sh", text.format("run_clm.py"))
-
-
-def test_preferences_of_nemo_rl_are_named() -> None:
-    """examples/nemo_gym/grpo_qwen3_30ba3b_instruct.yaml, in part, was read as Megatron-Bridge."""
-    keys = {
-        "grpo": {"num_prompts_per_step": 64},
-        "policy": {
-            "megatron_cfg": {"tensor_model_parallel_size": 4},
-            "train_global_batch_size": 512,
-        },
-    }
-    with refusal("NeMo RL"):
-        bridge.read_file("grpo.yaml", json.dumps(keys))
-
-
 # ---------------------------------------------------------------- MaxText
-
-
-def maxtext(**more: Any) -> bridge.ForeignFile:
-    keys = {"model_name": "mixtral-8x7b", "per_device_batch_size": 1, **more}
-    return bridge.read_file("run.yml", json.dumps(keys))
-
-
-def test_a_model_of_maxtext_with_other_sizes_is_asked_for() -> None:
-    assert maxtext(base_num_decoder_layers=32).tables["model"]
-    assert "model" not in maxtext(base_num_decoder_layers=5).tables
-    assert "model" not in maxtext(base_emb_dim=2048).tables
-
-
-@pytest.mark.parametrize(
-    "key", ["sparse_matmul", "megablox", "context_parallel_load_balance"]
-)
-def test_what_maxtext_does_unless_it_is_told_not_to(key: str) -> None:
-    """base.yml has them on; without sparse products every expert works on every token."""
-    assert key in maxtext(**{key: False}).left
-    assert not maxtext(**{key: True}).left
 
 
 # ---------------------------------------------------------------- weights in 16 bits
@@ -1103,47 +587,6 @@ data_parallel_shard_degree = 8
 """
 
 
-def test_torchtitans_weights_in_16_bits_have_no_masters() -> None:
-    """As in LambdaLabsML/torchtitan, configs/llama3_405b-32xgb300-8k.toml: 405B on 32 GB300."""
-    job = bridge.read_file("job.toml", LAMBDA).tables["job"]
-    assert (job["precision"], job["optimizer"]) == ("bf16-pure", "adamw-pure")
-    plain = LAMBDA.replace('dtype = "bfloat16"', "")
-    assert "optimizer" not in bridge.read_file("job.toml", plain).tables["job"]
-
-
-@pytest.mark.parametrize(
-    "word", ["adamw_bnb_8bit", "paged_adamw_8bit", "adamw_8bit"]
-)
-def test_moments_of_a_byte(word: str) -> None:
-    """bitsandbytes, under half of axolotl's examples; fp32 masters were taken on one GPU: 18 bytes
-    for 6, so that a model of 7B did not fit where people train it.
-    """
-    file = bridge.read_file("a.yaml", EIGHT_BITS.format(word))
-    job = file.tables["job"]
-    assert (job["precision"], job["optimizer"]) == (
-        "bf16-pure",
-        "adamw-8bit-pure",
-    )
-    sharded = EIGHT_BITS.format(word) + "fsdp_version: 2\n"
-    job = bridge.read_file("a.yaml", sharded).tables["job"]
-    assert (job["precision"], job["optimizer"]) == ("bf16", "adamw-8bit")
-    paged = TUNED.replace("torch.optim.AdamW", "bitsandbytes.optim.AdamW8bit")
-    job = bridge.read_file("full.yaml", paged).tables["job"]
-    assert job["optimizer"] == "adamw-8bit-pure"
-    assert not file.left
-
-
-def test_a_loop_without_the_trainer_leaves_its_numbers_to_accelerate() -> None:
-    """As allenai/open-instruct's configurations, which say no bf16 and run in it."""
-    text = "model_name_or_path: allenai/OLMo-2-1124-7B\nper_device_train_batch_size: 1\n"
-    text += (
-        "lr_scheduler_type: linear\nnum_train_epochs: 2\nreport_to: wandb\n"
-    )
-    assert not unread(bridge.read_file("a.yaml", text))
-    text += "checkpointing_steps: epoch\n"
-    assert unread(bridge.read_file("a.yaml", text)) == {"precision", "zero"}
-
-
 # ---------------------------------------------------------------- FlagScale, TRL, BigCode, VeOmni
 
 FLAGSCALE = """
@@ -1170,80 +613,10 @@ data: {split: 1, tokenizer: {tokenizer_type: AquilaTokenizerFS, vocab_size: 1000
 """
 
 
-def test_flagscale_starts_megatron_with_its_arguments() -> None:
-    """examples/aquila/conf/train/34b.yaml of FlagOpen/FlagScale@da4935ec, in part: sections mean
-    nothing, and the feed-forward is 8/3 x 6,144 x 1.3, rounded up to 4,096. It was read as
-    Megatron-Bridge, whose gradients are summed beside the backward pass, with a width of 16,384.
-    """
-    file = bridge.read_file("34b.yaml", FLAGSCALE)
-    assert (file.format.name, file.left) == ("megatron", {})
-    assert file.tables["model"]["ffn"] == 6 * 4096
-    assert file.tables["software"]["dp_overlap"] == "off"
-    assert layout(file)["tp"] == 4 and layout(file)["zero"] == 1
-    uneven = FLAGSCALE.replace("system:\n", "system:\n  enable_hetero: true\n")
-    with refusal("several kinds"):
-        bridge.read_file("34b.yaml", uneven)
-
-
-def test_what_trl_switches_on_by_itself() -> None:
-    """trl/trainer/base_config.py, f2cd577: bf16 and recomputation; TrainingArguments has neither."""
-    text = (
-        "model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 2\n"
-    )
-    text += "lr_scheduler_type: cosine\nreport_to: none\n"
-    plain = bridge.read_file("sft.yaml", text).tables
-    assert plain["job"]["precision"] == "fp32"
-    assert plain["layout"].get("recompute", "none") == "none"
-    file = bridge.read_file("sft.yaml", text + "max_length: 2048\n")
-    assert file.tables["job"]["precision"] == "bf16"
-    assert layout(file)["recompute"] == "full"
-    assert file.taken["precision"] == "bf16" and "seq" not in file.taken
-    off = (
-        text + "max_length: 2048\nbf16: false\ngradient_checkpointing: false\n"
-    )
-    file = bridge.read_file("sft.yaml", off + "loss_type: dft\n")
-    assert file.tables["job"]["precision"] == "fp32"
-    assert layout(file).get("recompute", "none") == "none"
-    with refusal("preferences"):
-        bridge.read_file("sft.yaml", off + "loss_type: sigmoid\n")
-
-
 SANTACODER = (
     "python pretrain_gpt.py --num-layers 24 --hidden-size 2048 --num-attention-heads 16"
     " --attention-head-type {} --micro-batch-size 2 --seq-length 2048 --vocab-size {}"
 )
-
-
-def test_words_of_forks_of_megatron() -> None:
-    """bigcode-project/Megatron-LM has one key for all heads by this word; BigScience's rows of the
-    embedding are told.
-    """
-    text = SANTACODER.format("multiquery", 49152)
-    model = bridge.read_file("a.sh", text).tables["model"]
-    assert model["kv_heads"] == 1
-    model = bridge.read_file("a.sh", text.replace("query", "head")).tables
-    assert "kv_heads" not in model["model"]
-    text = text.replace("--vocab-size 49152", "--pad-vocab-size-to 250880")
-    assert bridge.read_file("a.sh", text).tables["model"]["vocab"] == 250880
-    # OpenGPTX/Megatron-LM, Teuken 7B
-    gated = bridge.read_file("a.sh", text + " --t5-swiglu").tables["model"]
-    assert gated["gated"] and not model["model"]["gated"]
-
-
-def test_an_omni_configuration_of_veomni_is_not_litgpts() -> None:
-    """configs/multimodal/qwen2_vl of ByteDance-Seed/VeOmni, in part, was read as LitGPT."""
-    keys = {
-        "model": {"model_path": "Qwen2-VL"},
-        "train": {
-            "global_batch_size": 32,
-            "micro_batch_size": 1,
-            "accelerator": {"ulysses_size": 1},
-            "checkpoint": {"output_dir": "out"},
-            "lr_warmup_ratio": 0.1,
-        },
-    }
-    with refusal("VeOmni"):
-        bridge.read_file("qwen2_vl.yaml", json.dumps(keys))
 
 
 # ---------------------------------------------------------------- NeMo AutoModel
@@ -1261,75 +634,6 @@ def test_automodels_published_step(shell: Shell, tmp_path: Path) -> None:
     low, high = told["interval_s"]
     assert told["fits"] and low < 21.773 < high
     assert told["step_time_s"] == pytest.approx(21.773, rel=0.2)
-
-
-def automodel(*changes: tuple[str, str]) -> bridge.ForeignFile:
-    text = AUTOMODEL
-    for old, new in changes:
-        assert old in text
-        text = text.replace(old, new)
-    return bridge.read_file("run.yaml", text, chips=64)
-
-
-def test_automodel_shards_as_its_parallelizers_do() -> None:
-    """Experts' weights stay gathered unless told, all stay in a pipeline, dense ones do not."""
-    file = automodel()
-    assert file.tables["model"] == "qwen3-30b-a3b"
-    assert file.tables["job"]["precision"] == "bf16-pure"
-    assert file.tables["software"]["routing"] == "neighbours"
-    assert layout(file)["zero"] == 2 and layout(file)["recompute"] == "full"
-    assert "of 2 microbatches" in file.left["distributed.defer_fsdp_grad_sync"]
-    told = automodel(
-        ("reshard_after_forward: false", "reshard_after_forward: true")
-    )
-    assert layout(told)["zero"] == 3
-    dense = automodel(("ep_size: 8", "ep_size: 1"))
-    assert layout(dense)["zero"] == 3
-    assert layout(automodel(("fsdp2", "ddp")))["zero"] == 0
-    piped = automodel(
-        (
-            "pp_size: 1",
-            "pp_size: 4\n  pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 5,"
-            " round_virtual_stages_to_pp_multiple: down}",
-        ),
-        ("local_batch_size: 4", "local_batch_size: 32"),
-    )  # 48 layers in 10 stages, rounded down to 8
-    made = layout(piped)
-    assert (made["zero"], made["microbatch"]) == (1, 1)
-    assert (made["interleave"], made["schedule"]) == (2, "interleaved")
-    masters = automodel(("  backend:", "  torch_dtype: float32\n  backend:"))
-    assert masters.tables["job"]["precision"] == "bf16"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("CausalLM", "ImageTextToText"),
-        (
-            "BenchmarkingRecipeForNextToken",
-            "KnowledgeDistillationRecipeForPairs",
-        ),
-        ("seed: 1234", "teacher_model: {_target_: a.B}"),
-    ],
-)
-def test_automodels_other_recipes_are_refused(old: str, new: str) -> None:
-    with refusal("NeMo AutoModel"):
-        automodel((old, new))
-
-
-def test_a_model_by_name_with_other_sizes_is_asked_for() -> None:
-    """Two layers of a model were answered as all of it, with a note on an unknown key."""
-    assert not automodel().missing
-    small = automodel(
-        ("    pretrained", "    num_hidden_layers: 2\n    pretrained")
-    )
-    assert "num_hidden_layers 2" in small.missing[0]
-    same = automodel(
-        ("    pretrained", "    num_hidden_layers: 48\n    pretrained")
-    )
-    assert not same.missing and not same.left.keys() - {
-        "distributed.defer_fsdp_grad_sync"
-    }
 
 
 # ---------------------------------------------------------------- the fifth draw
@@ -1353,22 +657,6 @@ def test_what_is_no_training_of_a_text_model_is_refused(
         read(name, **changes)
 
 
-@pytest.mark.parametrize(
-    "program",
-    ["training/dpo_training.py", "reward_modeling.py", "ppo.py", "grpo.py"],
-)
-def test_a_program_of_preferences_is_no_fine_tuning(program: str) -> None:
-    """MedicalGPT's scripts/run_dpo.sh and run_rm.sh, whose flags are the Trainer's alone."""
-    with refusal("preferences or rewards"):
-        bridge.read_file(
-            "run.sh", TRAIN.replace("train.py", f"python {program}")
-        )
-    with refusal("preferences or rewards"):
-        bridge.read_file("run.sh", TRAIN.replace("train.py", "trl dpo"))
-    sft = bridge.read_file("run.sh", TRAIN.replace("train.py", "trl sft"))
-    assert sft.format.name == "transformers"
-
-
 def titan(**keys: object) -> bridge.ForeignFile:
     """A file of torchtitan's of 2024."""
     usual = {
@@ -1383,21 +671,6 @@ def titan(**keys: object) -> bridge.ForeignFile:
 def test_a_model_of_images_in_torchtitan_is_refused() -> None:
     with refusal("model of images"):
         titan(**{"model.name": "flux", "encoder.t5_encoder": "t5"})
-
-
-def test_a_bert_of_nemo_without_its_second_head_is_no_decoder() -> None:
-    """auto_configurator/base_configs/bert.yaml of NeMo's launcher was read as a GPT."""
-    bert = NEMO + "  bert_binary_head: false\n  data: {masked_lm_prob: 0.15}\n"
-    with refusal("only decoders"):
-        bridge.read_file("a.yaml", bert)
-
-
-def test_experts_of_nemo_run_one_by_one_unless_they_are_grouped() -> None:
-    experts = "  num_moe_experts: 8\n  moe_router_topk: 2\n"
-    for more, told in (("", True), ("  moe_grouped_gemm: true\n", False)):
-        file = bridge.read_file("a.yaml", NEMO + experts + more)
-        assert any("one after the other" in n for n in file.notes) is told
-        assert "moe_grouped_gemm" not in file.left
 
 
 def test_eight_bits_of_neox_and_a_null_of_nanotron() -> None:
@@ -1439,20 +712,909 @@ def test_how_torchtitan_exchanges_keys(word: str | None, way: str) -> None:
     assert (layout(file)["cp_exchange"], file.left) == (way, {})
 
 
-def test_how_maxtext_exchanges_keys_and_what_else_it_trains() -> None:
-    """configs/base.yml: context_parallel_strategy, use_dpo, use_multimodal."""
-    two: dict[str, Any] = {"ici_context_parallelism": 2}
-    ring = maxtext(**two, context_parallel_strategy="ring")
-    assert layout(ring)["cp_exchange"] == "ring"
-    assert layout(maxtext(**two))["cp_exchange"] == "gather"
-    assert "use_dpo" in maxtext(use_dpo=False).harmless
-    with refusal("preferences"):
-        maxtext(use_dpo=True)
-    with refusal("images"):
-        maxtext(use_multimodal=True)
+# ---------------------------------------------------------------- tables
+
+LLAMA_8B, QWEN_30B = (
+    RECIPE.format("llama3_8b{}_config"),
+    RECIPE.format("qwen3_30b_a3b{}_config"),
+)
+OF_RECIPES = {"tp", "pp", "cp", "microbatch", "recompute"}
+DEEPSEEK = RECIPE.format("deepseek_v3_pretrain_1024gpu_h100_bf16_config")
+SIZES = "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
+ACCELERATE = "python -m accelerate.commands.launch --mixed_precision bf16"
+LOADED = f"torchrun {TRAIN} --torch_dtype bfloat16"
+AXOLOTL = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n"
+FSDP2 = "dist_config: {name: fsdp2}"
+FULL_STEP = (
+    "--parallelism.tensor_parallel_degree 4 --training.local_batch_size=2"
+)
+TITANS = {"cp", "ep", "zero", "microbatch", "recompute", "seq", "batch"}
+NEOX = """
+pipe-parallel-size: 1
+model-parallel-size: 1
+num-layers: 12
+hidden-size: 768
+num-attention-heads: 12
+seq-length: 2048
+max-position-embeddings: 2048
+train_micro_batch_size_per_gpu: 4
+fp16: {enabled: true, type: bfloat16}
+"""
+OWN_DEEPSPEED = OF_DEEPSPEED.format("pretrain_gpt.py").replace("\n", "")
+NO_STAGE = OWN_DEEPSPEED.replace("--deepspeed --zero-stage 3", "")
+SUMS = json.loads(ULYSSES["a.json"].format(1))
+BLOOM = "python t-zero/evaluation/{} --model_name_or_path bigscience/bloom-7b1 --report_to none"
+BLOOM += " --per_device_eval_batch_size 8 --output_dir out"
+LINEAR = TRAINER + "num_train_epochs: 2\nreport_to: wandb\n"
+TRL = TRAINER.replace("linear", "cosine") + "report_to: none\n"
+TRL_OFF = "max_length: 2048\nbf16: false\ngradient_checkpointing: false\n"
+MULTIQUERY = SANTACODER.format("multiquery", 49152)
+BLOOM_ROWS = MULTIQUERY.replace(
+    "--vocab-size 49152", "--pad-vocab-size-to 250880"
+)
+PIPE = """pp_size: 4
+  pipeline: {pp_schedule: interleaved1f1b, layers_per_stage: 5,
+    round_virtual_stages_to_pp_multiple: down}"""
+EIGHT_PAGED = TUNED.replace(
+    "torch.optim.AdamW", "bitsandbytes.optim.AdamW8bit"
+)
 
 
-def test_the_sentence_for_python_names_the_commands_that_start_it() -> None:
-    """torchtitan's config_registry.py and OLMo-core's scripts are Python."""
-    with refusal("--module NAME --config NAME"):
-        bridge.read_file("config_registry.py", "x = 1\n")
+def deepspeed(**zero: Any) -> str:
+    return json.dumps({"train_batch_size": 64, "zero_optimization": zero})
+
+
+def maxtext(**more: Any) -> str:
+    keys = {"model_name": "mixtral-8x7b", "per_device_batch_size": 1, **more}
+    return json.dumps(keys)
+
+
+def automodel(*changes: tuple[str, str]) -> str:
+    text = AUTOMODEL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+READ: dict[str, tuple[str, str, dict[str, Any]]] = {
+    # recipes/common.py sets use_distributed_optimizer, which Megatron-LM does not
+    "recipes shard the optimizer": ("a.yaml", BRIDGE, {"zero": 1}),
+    "a recipe that shards nothing": (
+        "a.yaml",
+        BRIDGE + "ddp: {use_distributed_optimizer: false}\n",
+        {"zero": 0},
+    ),
+    "a dense recipe asks for no experts": (
+        "a.sh",
+        LLAMA_8B.format("_pretrain") + " model.seq_length=8",
+        {"unread": OF_RECIPES},
+    ),
+    "a recipe with experts asks for them": (
+        "a.sh",
+        QWEN_30B.format("_pretrain") + " model.seq_length=8",
+        {"unread": {*OF_RECIPES, "ep"}},
+    ),
+    "a recipe of FSDP asks for its stage": (
+        "a.sh",
+        QWEN_30B.format("_fsdp_pretrain") + " model.seq_length=8",
+        {"unread": {*OF_RECIPES, "ep", "zero"}},
+    ),
+    "a whole configuration of Bridge asks nothing": (
+        "run_config.yaml",
+        BRIDGE.replace("model: {", SIZES),
+        {"unread": set(), "zero": 0},
+    ),
+    "adapters of a recipe": (
+        "a.sh",
+        LLAMA_8B.format("_finetune") + " --peft_scheme lora",
+        {"says": flags.ADAPTERS},
+    ),
+    "a recipe without adapters": (
+        "a.sh",
+        LLAMA_8B.format("_finetune") + " --peft_scheme none",
+        {"silent": flags.ADAPTERS},
+    ),
+    # deepseek_v3_pretrain_1024gpu_h100_bf16 has tp 2, pp 8 of 4 chunks, ep 64; a flag wins
+    "a recipe of the catalogue": (
+        "a.sh",
+        DEEPSEEK,
+        {
+            "unread": set(),
+            "tp": 2,
+            "pp": 8,
+            "interleave": 4,
+            "ep": 64,
+            "etp": 1,
+            "recompute": "mla_up_proj+mlp",
+            "zero": 1,
+            "sequence_parallel": True,
+            "seq": 4096,
+        },
+    ),
+    "a flag over a recipe of the catalogue": (
+        "a.sh",
+        DEEPSEEK + " model.expert_model_parallel_size=32",
+        {"ep": 32},
+    ),
+    "a recipe that is not in the catalogue": (
+        "a.sh",
+        DEEPSEEK.replace("1024gpu", "1000gpu"),
+        {"asks": {"tp"}},
+    ),
+    # activations_checkpoint_method: block stands in many files beside granularity: null
+    "NeMo's method alone": (
+        "a.yaml",
+        NEMO + "  activations_checkpoint_method: block\n",
+        {"recompute": "full"},
+    ),
+    "NeMo's method of no granularity": (
+        "a.yaml",
+        NEMO
+        + "  activations_checkpoint_granularity: null\n"
+        + "  activations_checkpoint_method: block\n"
+        + "  activations_checkpoint_num_layers: 2\n",
+        {"recompute": "none"},
+    ),
+    "NeMo's method of all of a layer": (
+        "a.yaml",
+        NEMO
+        + "  activations_checkpoint_granularity: full\n"
+        + "  activations_checkpoint_method: block\n"
+        + "  activations_checkpoint_num_layers: 2\n",
+        {"recompute": "full:2"},
+    ),
+    "NeMo's own words for biases and rows": (
+        "a.yaml",
+        NEMO
+        + "  bias: false\n  qkv_bias: true\n  override_vocab_size: 65024\n",
+        {"qkv_bias": True, "bias": False, "vocab": 65024, "vocab_multiple": 1},
+    ),
+    "NeMo's adapters": (
+        "a.yaml",
+        NEMO + "  peft: {peft_scheme: lora, lora_tuning: {adapter_dim: 32}}\n",
+        {"says": flags.ADAPTERS},
+    ),
+    "no adapters of NeMo": (
+        "a.yaml",
+        NEMO + "  peft: {peft_scheme: null, lora_tuning: {adapter_dim: 32}}\n",
+        {"silent": flags.ADAPTERS},
+    ),
+    "NeMo's experts one by one": (
+        "a.yaml",
+        NEMO + "  num_moe_experts: 8\n  moe_router_topk: 2\n",
+        {"says": "one after the other", "left": set()},
+    ),
+    "NeMo's experts grouped": (
+        "a.yaml",
+        NEMO
+        + "  num_moe_experts: 8\n  moe_router_topk: 2\n  moe_grouped_gemm: true\n",
+        {"silent": "one after the other", "left": set()},
+    ),
+    # merge_file: null beside SentencePiece is no GPT-2
+    "a kind of tokenizer without one vocabulary": (
+        "a.yaml",
+        BRIDGE.replace(
+            "model: {",
+            f"{SIZES}tokenizer_type: GPTSentencePieceTokenizer, merge_file: null, ",
+        ),
+        {"says": "vocabulary"},
+    ),
+    "Levanter's own tokenizer": (
+        "a.yaml",
+        LEVANTER + "data: {id: a/b}\n",
+        {"vocab": 50257},
+    ),
+    "Levanter's data in another file": (
+        "a.yaml",
+        LEVANTER + "data: !include data/rpv1.yaml\n",
+        {"says": "vocabulary"},
+    ),
+    # open-instruct's scripts/train/dgx-spark/sft_no_robots.sh was read in fp32
+    "accelerate's numbers": (
+        "a.sh",
+        f"{ACCELERATE} {TRAIN}",
+        {"precision": "bf16"},
+    ),
+    "the program's numbers over accelerate's": (
+        "a.sh",
+        f"{ACCELERATE} {TRAIN} --fp16",
+        {"precision": "fp16"},
+    ),
+    "DeepSpeed by accelerate's command line": (
+        "a.sh",
+        f"{ACCELERATE} --use_deepspeed --deepspeed_config_file a/stage3_no_offload.conf {TRAIN}",
+        {"zero": 3, "unread": set(), "framework": "deepspeed"},
+    ),
+    # run_clm.py --torch_dtype bfloat16 alone was read in fp32; DeepSpeed refuses such weights
+    # without bf16.enabled (runtime/engine.py, __check_params)
+    "numbers that no flag casts": (
+        "a.sh",
+        LOADED,
+        {"precision": "bf16-pure", "optimizer": "adamw-pure"},
+    ),
+    "numbers that no flag casts, sharded": (
+        "a.sh",
+        f"{LOADED} --fsdp 'full_shard auto_wrap'",
+        {"precision": "bf16-pure", "optimizer": "adamw-pure"},
+    ),
+    "numbers that DeepSpeed casts": (
+        "a.sh",
+        f"{LOADED} --deepspeed z3.json",
+        {"precision": "fp32", "optimizer": None},
+    ),
+    "numbers that a flag casts": (
+        "a.sh",
+        f"{LOADED} --fsdp 'full_shard auto_wrap' --bf16",
+        {"precision": "bf16", "optimizer": None},
+    ),
+    "a file in place of FSDP's words": (
+        "a.sh",
+        f"torchrun {TRAIN} --fsdp runs/alt_offload/fsdp.json",
+        {"unread": {"zero"}, "offload": None},
+    ),
+    "FSDP's words": (
+        "a.sh",
+        f"torchrun {TRAIN} --fsdp 'full_shard auto_wrap offload'",
+        {"offload": "optimizer+weights"},
+    ),
+    # its own flags among those of the Trainer, whatever program takes them
+    "ms-swift by its flags": (
+        "a.sh",
+        f"torchrun {TRAIN} --tuner_type full --split_dataset_ratio 0",
+        {"format": "ms-swift"},
+    ),
+    "a text of escapes is a word": (
+        "a.sh",
+        f"IFS=$'\\n\\t'\nNAME=$'it\\'s'\ntorchrun {TRAIN}",
+        {"format": "transformers"},
+    ),
+    # overlap_comm is true in axolotl's own files (axolotl@58b1d3a4, deepspeed_configs); what is in
+    # a file of another place is not known: DeepSpeed's default stands
+    **{
+        f"axolotl's DeepSpeed by {file}": (
+            "a.yaml",
+            f"{AXOLOTL}deepspeed: {file}\n",
+            {"dp_overlap": overlap, "zero": int(file[-6])},
+        )
+        for file, overlap in (
+            ("deepspeed_configs/zero1.json", "all"),
+            ("deepspeed_configs/zero2.json", "all"),
+            ("mine/zero2.json", None),
+            ("mine/zero1.json", None),
+        )
+    },
+    "axolotl's packed sequences": (
+        "a.yaml",
+        f"{AXOLOTL}sample_packing: true\n",
+        {"says": "attend less"},
+    ),
+    "axolotl's sequences one by one": (
+        "a.yaml",
+        f"{AXOLOTL}sample_packing: false\n",
+        {"silent": "attend less"},
+    ),
+    # ms-swift's examples/train/full/train.sh says 76 GiB on one GPU, where fp32 states would take
+    # 137; LLaMA-Factory casts trained weights to fp32 (model/adapter.py)
+    "what no one shards is trained as it was loaded": (
+        "a.sh",
+        SWIFT.format(""),
+        {"precision": "bf16-pure", "optimizer": "adamw-pure"},
+    ),
+    "what DeepSpeed shards is not": (
+        "a.sh",
+        SWIFT.format("--deepspeed zero2"),
+        {"precision": "bf16", "optimizer": None},
+    ),
+    "LLaMA-Factory casts": (
+        "a.yaml",
+        FACTORY,
+        {"precision": "bf16", "silent": "no fp32 masters"},
+    ),
+    "a Llama of nanotron": ("a.yaml", NANOTRON, {"layers": 2}),
+    "torchtitan of 2024": (
+        "a.toml",
+        TITAN,
+        {
+            "tp": 8,
+            "cp": 2,
+            "pp": 1,
+            "microbatch": 4,
+            "dp": 8,
+            "dp_replicate": 2,
+            "zero": 3,
+            "precision": {"name": "fp8", "gather_bytes": 2.0},
+            "left": set(),
+        },
+    ),
+    "torchtitan of 2024 in 16 bits": (
+        "a.toml",
+        TITAN.replace("linear = true", "linear = false"),
+        {"precision": "bf16"},
+    ),
+    "replicas that meet now and then": (
+        "a.toml",
+        TITAN
+        + '[fault_tolerance]\nenable = true\nsemi_sync_method = "diloco"\n',
+        {"left": {"fault_tolerance.semi_sync_method"}},
+    ),
+    **{
+        f"LLaMA-Factory v1 with {dist}": (
+            "a.yaml",
+            V1.format(f"dist_config: {dist}"),
+            {
+                "format": "llama-factory-v1",
+                "zero": zero,
+                "batch": None,
+                "precision": numbers,
+                "optimizer": optimizer,
+            },
+        )
+        for dist, zero, numbers, optimizer in (
+            ("{name: fsdp2}", 3, "bf16-pure", "adamw-pure"),
+            (
+                "{name: fsdp2, reshard_after_forward: false}",
+                2,
+                "bf16-pure",
+                "adamw-pure",
+            ),
+            (
+                "{name: deepspeed, config_file: a/ds_z3_config.json}",
+                3,
+                "bf16-pure",
+                None,
+            ),
+            ("{name: fsdp2}\nbf16: false", 3, "fp32", None),
+        )
+    },
+    "LLaMA-Factory v1 with a plugin that is not known": (
+        "a.yaml",
+        V1.format("dist_config: {name: other}"),
+        {"unread": {"zero"}},
+    ),
+    "LLaMA-Factory v1 with adapters": (
+        "a.yaml",
+        V1.format(f"{FSDP2}\npeft_config: {{name: lora, r: 8}}"),
+        {"says": flags.ADAPTERS},
+    ),
+    "LLaMA-Factory v1 with a batch": (
+        "a.yaml",
+        V1.format(f"global_batch_size: 64\n{FSDP2}"),
+        {"batch": "64seq"},
+    ),
+    # flags come before the registry's function (config/manager.py), not before the command line's
+    # own defaults: tp 8 of llama3_70b, whose local batch is 8
+    "a registered configuration": (
+        "a.sh",
+        REGISTRY.format("llama3_70b", ""),
+        {"tp": 8, "microbatch": 8, "recompute": "full"},
+    ),
+    "flags over a registered configuration": (
+        "a.sh",
+        REGISTRY.format("llama3_70b", FULL_STEP),
+        {"tp": 4, "microbatch": 2, "recompute": "full"},
+    ),
+    "a configuration that nobody knows": (
+        "a.sh",
+        REGISTRY.format("own_7b", "--parallelism.pipeline_parallel_degree 2"),
+        {"unread": {*TITANS, "tp"}, "pp": 2, "batch": None},
+    ),
+    # MODULE and CONFIG since 0.3, CONFIG_FILE before: what they set is not torchtitan's default
+    "a configuration by the environment": (
+        "a.sh",
+        RUN.format("MODULE=llama3 CONFIG=llama3_8b"),
+        {"model": "llama3-8b", "seq": 8192},
+    ),
+    **{
+        f"a configuration that is not known by {said}": (
+            "a.sh",
+            RUN.format(said),
+            {"asks": {"pp", "cp", "recompute", "seq"}, "tp": 2},
+        )
+        for said in (
+            "MODULE=own CONFIG=own_8b",
+            "CONFIG_FILE=a.toml",
+            "nothing=",
+        )
+    },
+    "Megatron's own tests": (
+        "model_config.yaml",
+        TEST,
+        {
+            "format": "megatron",
+            "unread": set(),
+            "tp": 4,
+            "zero": 1,
+            "microbatch": 4,
+            "sequence_parallel": False,
+            "batch": "32seq",
+        },
+    ),
+    # fp16: {type: bfloat16}, with gradients added up in as many bits unless told
+    "bfloat16 of GPT-NeoX": (
+        "a.yml",
+        NEOX,
+        {"format": "gpt-neox", "precision": "bf16-pure"},
+    ),
+    "bfloat16 of GPT-NeoX with wide gradients": (
+        "a.yml",
+        NEOX + "data_types: {grad_accum_dtype: fp32}\n",
+        {"precision": "bf16"},
+    ),
+    "fp16 of GPT-NeoX": (
+        "a.yml",
+        NEOX.replace(", type: bfloat16", ""),
+        {"precision": "fp16-pure"},
+    ),
+    # runtime/zero/config.py, overlap_comm_valid: on by default with stage 3 alone, as the profile
+    # has it; what a file says is said of it
+    **{
+        f"DeepSpeed's stage {stage} {told}": (
+            "ds.json",
+            deepspeed(stage=stage, **told),
+            {"dp_overlap": overlap},
+        )
+        for stage, told, overlap in (
+            (2, {}, None),
+            (2, {"overlap_comm": True}, "all"),
+            (2, {"overlap_comm": False}, None),
+            (3, {}, None),
+            (3, {"overlap_comm": True}, "all"),
+            (3, {"overlap_comm": False}, "off"),
+            (1, {"overlap_comm": True}, "all"),
+        )
+    },
+    # older words, and weights with stage 3 alone (runtime/engine.py gives them to no other)
+    **{
+        f"DeepSpeed keeps {zero}": (
+            "ds.json",
+            deepspeed(**zero),
+            {"offload": offload},
+        )
+        for zero, offload in (
+            ({"stage": 2, "cpu_offload": True}, "optimizer:1"),
+            ({"stage": 3, "cpu_offload_params": True}, "weights"),
+            ({"stage": 2, "offload_param": {"device": "cpu"}}, None),
+            ({"stage": 3, "offload_param": {"device": "cpu"}}, "weights"),
+        )
+    },
+    "a stage in another file of DeepSpeed": (
+        "a.yaml",
+        "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\n"
+        "deepspeed_config: {deepspeed_config_file: zero3.json}\n",
+        {"unread": {"zero"}, "zero": None},
+    ),
+    # Megatron-DeepSpeed's own arguments.py
+    "words of Megatron-DeepSpeed": (
+        "a.sh",
+        OWN_DEEPSPEED
+        + " --num-key-value-heads 8 --ds-sequence-parallel-size 4 --use-flash-attn-v2\n",
+        {
+            "kv_heads": 8,
+            "attention_kernel": "fa2",
+            "cp": 4,
+            "cp_exchange": "all-to-all",
+        },
+    ),
+    # the stage may stand in its file alone (examples_deepspeed/MoE of Megatron-DeepSpeed): the run
+    # was taken for Megatron's own, without ZeRO
+    "DeepSpeed's file beside Megatron's arguments": (
+        "a.sh",
+        NO_STAGE + " --deepspeed --deepspeed_config a.json\n",
+        {"unread": {"zero"}, "framework": "megatron-deepspeed"},
+    ),
+    "DeepSpeed's schedule and length in tokens": (
+        "a.sh",
+        NO_STAGE
+        + " --deepspeed --zero-stage 1 --pipeline-model-parallel-size 2"
+        " --enable-zbh1-pipeline --train-tokens 300000000000 --cpu-optimizer\n",
+        {
+            "unread": set(),
+            "schedule": "zb-h1",
+            "tokens": 3e11,
+            "offload": "optimizer:1",
+        },
+    ),
+    **{
+        f"DeepSpeed sums gradients in {word}": (
+            "a.json",
+            json.dumps({**SUMS, "communication_data_type": word}),
+            {"reduction_numbers": sums, "left": left},
+        )
+        for word, sums, left in (
+            ("fp32", "fp32", set()),
+            ("bf16", None, set()),
+            ("fp16", None, {"communication_data_type"}),
+        )
+    },
+    # QwenLM/Qwen, finetune/finetune_ds.sh: it said that it trains True
+    "a name of a model that is set elsewhere": (
+        "a.sh",
+        "torchrun a.py --model_name_or_path $M --report_to none --num_train_epochs 1",
+        {"model": None, "missing": []},
+    ),
+    "bigscience's training": (
+        "a.sh",
+        BLOOM.format("run_clm.py"),
+        {"format": "transformers"},
+    ),
+    **{
+        f"MaxText's model with {more}": (
+            "run.yml",
+            maxtext(**more),
+            {"model": model},
+        )
+        for more, model in (
+            ({"base_num_decoder_layers": 32}, "mixtral-8x7b"),
+            ({"base_num_decoder_layers": 5}, None),
+            ({"base_emb_dim": 2048}, None),
+        )
+    },
+    # base.yml has them on; without sparse products every expert works on every token
+    **{
+        f"MaxText with {key} {on}": (
+            "run.yml",
+            maxtext(**{key: on}),
+            {"left": set() if on else {key}},
+        )
+        for key in (
+            "sparse_matmul",
+            "megablox",
+            "context_parallel_load_balance",
+        )
+        for on in (False, True)
+    },
+    # configs/base.yml: context_parallel_strategy, use_dpo
+    "MaxText's ring": (
+        "run.yml",
+        maxtext(ici_context_parallelism=2, context_parallel_strategy="ring"),
+        {"cp_exchange": "ring"},
+    ),
+    "MaxText's gathers": (
+        "run.yml",
+        maxtext(ici_context_parallelism=2),
+        {"cp_exchange": "gather"},
+    ),
+    "MaxText without preferences": (
+        "run.yml",
+        maxtext(use_dpo=False),
+        {"left": set()},
+    ),
+    # LambdaLabsML/torchtitan, configs/llama3_405b-32xgb300-8k.toml: 405B on 32 GB300
+    "torchtitan's weights in 16 bits": (
+        "a.toml",
+        LAMBDA,
+        {"precision": "bf16-pure", "optimizer": "adamw-pure"},
+    ),
+    "torchtitan's weights in fp32": (
+        "a.toml",
+        LAMBDA.replace('dtype = "bfloat16"', ""),
+        {"optimizer": None},
+    ),
+    # bitsandbytes, under half of axolotl's examples; fp32 masters were taken on one GPU: 18 bytes
+    # for 6, so that a model of 7B did not fit where people train it
+    **{
+        f"moments of a byte by {word}": (
+            "a.yaml",
+            EIGHT_BITS.format(word),
+            {
+                "precision": "bf16-pure",
+                "optimizer": "adamw-8bit-pure",
+                "left": set(),
+            },
+        )
+        for word in ("adamw_bnb_8bit", "paged_adamw_8bit", "adamw_8bit")
+    },
+    **{
+        f"sharded moments of a byte by {word}": (
+            "a.yaml",
+            EIGHT_BITS.format(word) + "fsdp_version: 2\n",
+            {"precision": "bf16", "optimizer": "adamw-8bit"},
+        )
+        for word in ("adamw_bnb_8bit", "paged_adamw_8bit", "adamw_8bit")
+    },
+    "torchtune's moments of a byte": (
+        "full.yaml",
+        EIGHT_PAGED,
+        {"optimizer": "adamw-8bit-pure"},
+    ),
+    "the Trainer's numbers": ("a.yaml", LINEAR, {"unread": set()}),
+    # allenai/open-instruct's configurations, which say no bf16 and run in it
+    "a loop without the Trainer": (
+        "a.yaml",
+        LINEAR + "checkpointing_steps: epoch\n",
+        {"unread": {"precision", "zero"}},
+    ),
+    # examples/aquila/conf/train/34b.yaml of FlagOpen/FlagScale@da4935ec, in part: sections mean
+    # nothing, and the feed-forward is 8/3 x 6,144 x 1.3, rounded up to 4,096. It was read as
+    # Megatron-Bridge, whose gradients are summed beside the backward pass, with a width of 16,384
+    "FlagScale starts Megatron": (
+        "34b.yaml",
+        FLAGSCALE,
+        {
+            "format": "megatron",
+            "left": set(),
+            "ffn": 6 * 4096,
+            "dp_overlap": "off",
+            "tp": 4,
+            "zero": 1,
+        },
+    ),
+    # trl/trainer/base_config.py, f2cd577: bf16 and recomputation; TrainingArguments has neither
+    "TRL's keys without its own": (
+        "sft.yaml",
+        TRL,
+        {"precision": "fp32", "recompute": None},
+    ),
+    "what TRL switches on": (
+        "sft.yaml",
+        TRL + "max_length: 2048\n",
+        {
+            "precision": "bf16",
+            "recompute": "full",
+            "takes": {"precision": "bf16"},
+        },
+    ),
+    "what TRL is told to leave off": (
+        "sft.yaml",
+        TRL + TRL_OFF + "loss_type: dft\n",
+        {"precision": "fp32", "recompute": None},
+    ),
+    # bigcode-project/Megatron-LM has one key for all heads by this word; BigScience's rows of the
+    # embedding are told; OpenGPTX/Megatron-LM, Teuken 7B
+    "one key for all heads": ("a.sh", MULTIQUERY, {"kv_heads": 1}),
+    "a key for each head": (
+        "a.sh",
+        MULTIQUERY.replace("query", "head"),
+        {"kv_heads": None, "gated": False},
+    ),
+    "rows that are padded to": ("a.sh", BLOOM_ROWS, {"vocab": 250880}),
+    "T5's word for a gate": (
+        "a.sh",
+        BLOOM_ROWS + " --t5-swiglu",
+        {"gated": True},
+    ),
+    # experts' weights stay gathered unless told, all stay in a pipeline, dense ones do not
+    "AutoModel's experts": (
+        "run.yaml",
+        automodel(),
+        {
+            "model": "qwen3-30b-a3b",
+            "precision": "bf16-pure",
+            "zero": 2,
+            "routing": "neighbours",
+            "recompute": "full",
+            "missing": [],
+            "says": "of 2 microbatches",
+            "left": {"distributed.defer_fsdp_grad_sync"},
+        },
+    ),
+    "AutoModel gathers again": (
+        "run.yaml",
+        automodel(
+            ("reshard_after_forward: false", "reshard_after_forward: true")
+        ),
+        {"zero": 3},
+    ),
+    "AutoModel's dense layers": (
+        "run.yaml",
+        automodel(("ep_size: 8", "ep_size: 1")),
+        {"zero": 3},
+    ),
+    "AutoModel's DDP": (
+        "run.yaml",
+        automodel(("fsdp2", "ddp")),
+        {"zero": 0},
+    ),
+    # 48 layers in 10 stages, rounded down to 8
+    "AutoModel's pipeline": (
+        "run.yaml",
+        automodel(
+            ("pp_size: 1", PIPE),
+            ("local_batch_size: 4", "local_batch_size: 32"),
+        ),
+        {
+            "zero": 1,
+            "microbatch": 1,
+            "interleave": 2,
+            "schedule": "interleaved",
+        },
+    ),
+    "AutoModel's masters": (
+        "run.yaml",
+        automodel(("  backend:", "  torch_dtype: float32\n  backend:")),
+        {"precision": "bf16"},
+    ),
+    # two layers of a model were answered as all of it, with a note on an unknown key
+    "AutoModel's model with two layers": (
+        "run.yaml",
+        automodel(
+            ("    pretrained", "    num_hidden_layers: 2\n    pretrained")
+        ),
+        {"says": "num_hidden_layers 2"},
+    ),
+    "AutoModel's model with its own layers": (
+        "run.yaml",
+        automodel(
+            ("    pretrained", "    num_hidden_layers: 48\n    pretrained")
+        ),
+        {"missing": [], "left": {"distributed.defer_fsdp_grad_sync"}},
+    ),
+    "TRL's fine-tuning": (
+        "a.sh",
+        TRAIN.replace("train.py", "trl sft"),
+        {"format": "transformers"},
+    ),
+}
+"""(File, text, field -> value). `says` and `silent`: what stands in its sentences; `asks`: fields
+that cannot be read, among others; `takes`: what is taken."""
+
+
+@pytest.mark.parametrize("case", READ)
+def test_a_file_means(case: str) -> None:
+    name, text, fields = READ[case]
+    file = bridge.read_file(name, text, chips=64 if "AutoM" in case else None)
+    made = facts(file)
+    wanted = dict(fields)
+    assert wanted.pop("says", "") in made["told"]
+    assert wanted.pop("silent", "\0") not in made["told"]
+    assert wanted.pop("asks", set()) <= made["unread"]
+    for field, value in wanted.pop("takes", {}).items():
+        assert file.taken[field] == value
+    assert {field: made.get(field) for field in wanted} == wanted
+
+
+REFUSED: dict[str, tuple[str, str, str]] = {
+    **{
+        f"Bridge's {words}": (
+            "a.yaml",
+            BRIDGE.replace("model: {", f"model: {{{key}, "),
+            words,
+        )
+        for key, words in (
+            ("teacher: {seq_length: 4096}", "distillation"),
+            ("crossattn_emb_size: 64", "diffusion"),
+        )
+    },
+    "NeMo trains nothing": (
+        "a.yaml",
+        NEMO.replace("  optim: {name: fused_adam}\n", ""),
+        "trains none",
+    ),
+    "NeMo converts": (
+        "a.yaml",
+        NEMO.replace("exp_m", "run: {nemo_file_name: a.nemo}\nexp_m"),
+        "trains none",
+    ),
+    "NeMo's BERT": ("a.yaml", f"{NEMO}  mcore_bert: true\n", "mcore_bert"),
+    "NeMo's Mamba": (
+        "a.yaml",
+        f"{NEMO}  mamba_ssm_ngroups: 8\n",
+        "mamba_ssm_ngroups",
+    ),
+    "NeMo's images": (
+        "a.yaml",
+        NEMO + "  mm_cfg: {llm: {freeze: true}}\n",
+        "images",
+    ),
+    # auto_configurator/base_configs/bert.yaml of NeMo's launcher was read as a GPT
+    "NeMo's BERT without its second head": (
+        "a.yaml",
+        NEMO + "  bert_binary_head: false\n  data: {masked_lm_prob: 0.15}\n",
+        "only decoders",
+    ),
+    "Levanter's evaluation": (
+        "a.yaml",
+        LEVANTER + "checkpoint_is_hf: true\n",
+        "trains none",
+    ),
+    # nanotron takes no key that a configuration lacks: GPT-style ones build another model
+    "another model of nanotron": (
+        "a.yaml",
+        NANOTRON.replace(
+            "num_hidden", "activation_function: gelu, num_hidden"
+        ),
+        "activation_function.*another model",
+    ),
+    "images in torchtitan": (
+        "a.toml",
+        TITAN + "[data]\nmax_patches_per_image = 8\n",
+        "images",
+    ),
+    "Python": ("train.py", "raise SystemExit", "Python.*run_config.yaml"),
+    # torchtitan's config_registry.py and OLMo-core's scripts are Python
+    "Python of torchtitan": (
+        "config_registry.py",
+        "x = 1\n",
+        "--module NAME --config NAME",
+    ),
+    # LitGPT claims a file with data and train sections, of which it knows nearly no key
+    "the tool that explains a file": (
+        "a.yaml",
+        BRIDGE.replace("model: {", "model: {teacher: {seq_length: 1}, ")
+        + "checkpoint_dir: a\ndata: {class_path: b}\n",
+        "Megatron-Bridge.*distillation",
+    ),
+    "LLaMA-Factory v1's classifier": (
+        "a.yaml",
+        V1.format(FSDP2).replace("llm", "cls"),
+        "classifier",
+    ),
+    "Megatron's test that writes": (
+        "a.yaml",
+        TEST + "  --inference-max-requests: 4\n",
+        "writes text",
+    ),
+    "Megatron-DeepSpeed's data": (
+        "a.sh",
+        OF_DEEPSPEED.format("../analyze_data.py").replace("\n", ""),
+        "trains nothing",
+    ),
+    # evaluation/results/tr13/tzeroeval of bigscience was read as training in fp32
+    "an evaluation by the Trainer's flags": (
+        "a.sh",
+        BLOOM.format("run_eval.py"),
+        "measures a model",
+    ),
+    # examples/nemo_gym/grpo_qwen3_30ba3b_instruct.yaml, in part, was read as Megatron-Bridge
+    "preferences of NeMo RL": (
+        "grpo.yaml",
+        "grpo: {num_prompts_per_step: 64}\npolicy: {train_global_batch_size: 512,"
+        " megatron_cfg: {tensor_model_parallel_size: 4}}\n",
+        "NeMo RL",
+    ),
+    "MaxText's preferences": ("a.yml", maxtext(use_dpo=True), "preferences"),
+    "MaxText's images": ("a.yml", maxtext(use_multimodal=True), "images"),
+    "FlagScale's uneven machines": (
+        "34b.yaml",
+        FLAGSCALE.replace("system:\n", "system:\n  enable_hetero: true\n"),
+        "several kinds",
+    ),
+    "TRL's preferences": (
+        "sft.yaml",
+        TRL + TRL_OFF + "loss_type: sigmoid\n",
+        "preferences",
+    ),
+    # configs/multimodal/qwen2_vl of ByteDance-Seed/VeOmni, in part, was read as LitGPT
+    "VeOmni's images": (
+        "qwen2_vl.yaml",
+        "model: {model_path: Qwen2-VL}\ntrain: {global_batch_size: 32, micro_batch_size: 1,"
+        " accelerator: {ulysses_size: 1}, checkpoint: {output_dir: out}, lr_warmup_ratio: 0.1}\n",
+        "VeOmni",
+    ),
+    **{
+        f"AutoModel's {new}": (
+            "a.yaml",
+            automodel((old, new)),
+            "NeMo AutoModel",
+        )
+        for old, new in (
+            ("CausalLM", "ImageTextToText"),
+            (
+                "BenchmarkingRecipeForNextToken",
+                "KnowledgeDistillationRecipeForPairs",
+            ),
+            ("seed: 1234", "teacher_model: {_target_: a.B}"),
+        )
+    },
+    # MedicalGPT's scripts/run_dpo.sh and run_rm.sh, whose flags are the Trainer's alone
+    **{
+        f"preferences by {program}": (
+            "a.sh",
+            TRAIN.replace("train.py", program),
+            "preferences or rewards",
+        )
+        for program in (
+            *("python training/dpo_training.py", "python reward_modeling.py"),
+            *("python ppo.py", "python grpo.py", "trl dpo"),
+        )
+    },
+}
+"""(File, text, what its refusal says)."""
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_of_another_kind_is_refused(case: str) -> None:
+    name, text, words = REFUSED[case]
+    with refusal(words):
+        bridge.read_file(name, text)

@@ -254,7 +254,9 @@ def test_braces_are_edited_entry_by_entry(tmp_path: Path) -> None:
         "zero.more": ("(none)", False),
         "new": ("(none)", 8),
     }
-    assert edit_yaml(text, changes, {}, "a.yml") == (
+    keys = {"pipe": 1, "tp": 4, "zero.stage": 0, "zero.more": False}
+    keys |= {"last": 3, "new": 8}
+    assert edit_yaml(text, changes, keys, "a.yml") == (
         '# mine\n{\n  # degrees\n  "new": 8,\n  "pipe": 1,  # one\n  "tp": 4,\n'
         '  "zero": {"more": false, "stage": 0, },\n  "last": 3\n}\n'
     )

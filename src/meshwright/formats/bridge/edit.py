@@ -6,10 +6,9 @@ or the file is refused with a sentence.
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
@@ -22,6 +21,8 @@ NONE = "(none)"
 """Of a key that is not there."""
 Changes = Mapping[str, tuple[Any, Any]]
 """Key -> (what it was, what it is)."""
+Keys = dict[str, Any]
+"""All keys of a file as they shall be."""
 Cut = tuple[int, int, str]
 """(from, to, what stands there instead)."""
 MOST_PLACES = 20
@@ -152,82 +153,59 @@ def _more(live: str, place: int, added: list[str]) -> str:
 # ---------------------------------------------------------------- trees
 
 
-def with_changes(
-    data: dict[str, Any], changes: Changes
-) -> tuple[dict[str, Any], list[str]]:
-    """(the data with its keys changed, paths that are gone: a table with all that was in it)."""
-    made = copy.deepcopy(data)
-    gone = []
-    for key, (_, new) in changes.items():
-        *steps, last = key.split(".")
-        trail = [made]
-        for step in steps:
-            inner = trail[-1].get(step)
-            if not isinstance(inner, dict):
-                if new == NONE:
-                    break
-                inner = trail[-1][step] = {}
-            trail.append(inner)
-        if new != NONE:
-            trail[-1][last] = new
-        elif last in trail[-1]:
-            del trail[-1][last]
-            gone.append(key)
-    for key in [*gone]:
-        _empty(made, key, gone)
-    return made, gone
+def table_paths(keys: Iterable[str]) -> set[str]:
+    """The tables that hold the keys, and those that hold these."""
+    steps = [key.split(".") for key in keys]
+    return {".".join(way[:n]) for way in steps for n in range(1, len(way))}
 
 
-def _empty(made: dict[str, Any], key: str, gone: list[str]) -> None:
-    """Tables that held nothing else go too."""
-    while "." in key:
-        key = key.rpartition(".")[0]
-        *steps, last = key.split(".")
-        table: Any = made
-        for step in steps:
-            table = table.get(step, {})
-        if table.get(last) != {}:
-            return
-        del table[last]
-        gone[:] = [g for g in gone if not g.startswith(key + ".")] + [key]
+def paths_gone(changes: Changes, keys: Mapping[str, Any]) -> list[str]:
+    """What is taken out: keys, or the largest table in which nothing is left."""
+    tables, paths = table_paths(keys), []
+    for path in (key for key, (_, new) in changes.items() if new == NONE):
+        while "." in path and path.rpartition(".")[0] not in tables:
+            path = path.rpartition(".")[0]
+        paths.append(path)
+    return [*dict.fromkeys(paths)]
 
 
-def edit_json(
-    text: str, changes: Changes, keys: dict[str, Any], where: str
-) -> str:
+def demand_keys(made: Mapping[str, Any], keys: Keys, error: BadInput) -> None:
+    """The error, unless a file says these keys and no others, whatever their order; 1 is not True,
+    and a table that was empty is one of those that hold the keys.
+    """
+    tables = table_paths(keys)
+    wanted = {k: repr(v) for k, v in keys.items() if k not in tables}
+    if {k: repr(v) for k, v in made.items()} != wanted:
+        raise error
+
+
+def edit_json(text: str, changes: Changes, keys: Keys, where: str) -> str:
     """JSON, which has no comments: read, changed and written as wide as it was."""
-    data, _ = with_changes(parse_json(text, where), changes)
+    data, error = parse_json(text, where), refused(where, changes)
+    if nested(flat_keys(data, where)) != data:  # a key with a dot in it
+        raise error
+    tables = table_paths(keys)
     wide = re.search(r"\n([ \t]+)\"", text)
     made = json.dumps(
-        data, indent=wide[1] if wide else 2, ensure_ascii=False, allow_nan=True
+        nested({k: v for k, v in keys.items() if k not in tables}),
+        indent=wide[1] if wide else 2,
+        ensure_ascii=False,
     )
-    if not same_keys(
-        flat_keys(parse_json(made, where), where), flat_keys(data, where)
-    ):
-        raise refused(where, changes)
+    demand_keys(flat_keys(parse_json(made, where), where), keys, error)
     return made + "\n"
 
 
-def same_keys(made: Mapping[str, Any], keys: Mapping[str, Any]) -> bool:
-    """The keys are as they shall be, whatever their order; 1 is not True."""
-    return {k: repr(v) for k, v in made.items()} == {
-        k: repr(v) for k, v in keys.items()
-    }
-
-
-def edit_yaml(
-    text: str, changes: Changes, keys: dict[str, Any], where: str
-) -> str:
+def edit_yaml(text: str, changes: Changes, keys: Keys, where: str) -> str:
     """YAML: values replaced where they stand, lines taken out and put in; PyYAML says where."""
-    data = parse_yaml(text, where)
+    parse_yaml(text, where)
     import yaml  # type: ignore[import-untyped]
 
-    wanted, gone = with_changes(data, changes)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
+    error = refused(where, changes)
     cuts: list[Cut] = []
     added: dict[str, Any] = {}
     try:
-        for path in gone:
+        for path in paths_gone(changes, keys):
             cuts += [_line(text, *pair) for pair in _pairs(root, path)]
         for key, (_, new) in changes.items():
             if new == NONE:
@@ -236,15 +214,12 @@ def edit_yaml(
                 cuts += [_value(value, new) for _, value, _ in pairs]
             else:
                 added[key] = new
-        cuts += _added(text, root, added)
-        made = replaced_parts(text, cuts)
-        if same_keys(
-            flat_keys(parse_yaml(made, where), where), flat_keys(wanted, where)
-        ):
-            return made
+        made = replaced_parts(text, [*cuts, *_added(text, root, added)])
+        read = flat_keys(parse_yaml(made, where), where)
     except (BadInput, LookupError):
-        pass
-    raise refused(where, changes)
+        raise error from None
+    demand_keys(read, keys, error)
+    return made
 
 
 def _pairs(root: Any, path: str) -> Iterator[tuple[Any, Any, Any]]:
@@ -297,31 +272,39 @@ def _value(value: Any, new: Any) -> Cut:
     return start, end, space + scalar_text(new)
 
 
-def _added(text: str, root: Any, added: dict[str, Any]) -> list[Cut]:
-    """Keys that were not there: in the first line of their table, or at the end."""
-    cuts = []
-    rest: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
+def _added(text: str, root: Any, added: dict[str, Any]) -> Iterator[Cut]:
+    """Keys that were not there: in the first line of the nearest table that is there, or at the end
+    of the file; in a table that stands there empty.
+    """
+    groups: dict[str, dict[str, Any]] = {}
+    nodes = {"": root}
     for key, new in added.items():
-        table, _, last = key.rpartition(".")
-        here = [*_pairs(root, table)] if table else []
-        if here and here[0][1].id == "mapping" and here[0][1].value:
-            inner.setdefault(table, {})[last] = new
-        else:
-            rest[key] = new
-    for table, keys in inner.items():
-        _, value, _ = next(_pairs(root, table))
-        if value.flow_style:
-            cuts.append(_braced(text, value, keys))
+        table = key
+        while table not in nodes:
+            table = table.rpartition(".")[0]
+            for _, value, _ in _pairs(root, table):
+                if value.id == "mapping" and value.value:
+                    nodes[table] = value
+        rest = key.removeprefix(f"{table}.")
+        groups.setdefault(table, {})[rest] = new
+    for table, keys in groups.items():
+        node, data = nodes[table], nested(keys)
+        if node.flow_style:
+            yield _braced(text, node, data)
             continue
-        first = value.value[0][0].start_mark
-        at = text.rfind("\n", 0, first.index) + 1
-        cuts.append((at, at, yaml_text(keys, first.column)))
-    if rest and root.flow_style:
-        cuts.append(_braced(text, root, nested(rest)))
-    elif rest:
-        cuts += _tables(text, root, nested(rest))
-    return cuts
+        first = node.value[0][0].start_mark
+        for name in [*data]:
+            for _, empty, _ in _pairs(node, name):
+                block = yaml_text(data.pop(name), first.column + 2).rstrip(
+                    "\n"
+                )
+                yield empty.start_mark.index, _end(empty), f"\n{block}"
+        if data and table:
+            at = text.rfind("\n", 0, first.index) + 1
+            yield at, at, yaml_text(data, first.column)
+        elif data:
+            start = "" if text.endswith("\n") else "\n"
+            yield len(text), len(text), start + yaml_text(data)
 
 
 def _braced(text: str, table: Any, added: Mapping[str, Any]) -> Cut:
@@ -338,19 +321,6 @@ def _braced(text: str, table: Any, added: Mapping[str, Any]) -> Cut:
     return first, first, "".join(new)
 
 
-def _tables(text: str, root: Any, data: dict[str, Any]) -> list[Cut]:
-    """New tables at the end; those that stand there empty are filled."""
-    cuts = []
-    for name in [*data]:
-        for _, value, _ in _pairs(root, name):
-            block = "\n" + yaml_text(data.pop(name), 2).rstrip("\n")
-            cuts.append((value.start_mark.index, _end(value), block))
-    if data:
-        start = "" if text.endswith("\n") or not text else "\n"
-        cuts.append((len(text), len(text), start + yaml_text(data)))
-    return cuts
-
-
 TABLE = re.compile(r"[ \t]*\[([\w.-]+)\][ \t]*(?:#.*)?\s*")
 LIST = r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]"
 """A list of one line, or a list of lists such as torchtitan's layers of stages."""
@@ -360,11 +330,9 @@ SETTING = re.compile(
 )
 
 
-def edit_toml(
-    text: str, changes: Changes, keys: dict[str, Any], where: str
-) -> str:
+def edit_toml(text: str, changes: Changes, keys: Keys, where: str) -> str:
     """TOML, a line at a time: values of one line replaced, lines taken out and put in."""
-    wanted, gone = with_changes(parse_toml(text, where), changes)
+    gone = paths_gone(changes, keys)
     more = {key: new for key, (_, new) in changes.items() if new != NONE}
     lines: list[str] = []
     heads: dict[str, int] = {}
@@ -385,11 +353,9 @@ def edit_toml(
                 line = f"{setting[1]}{new}{setting[3]}"
         lines.append(line)
     made = _put(lines, heads, more)
-    if same_keys(
-        flat_keys(parse_toml(made, where), where), flat_keys(wanted, where)
-    ):
-        return made
-    raise refused(where, changes)
+    read = flat_keys(parse_toml(made, where), where)
+    demand_keys(read, keys, refused(where, changes))
+    return made
 
 
 def _put(

@@ -18,7 +18,6 @@ from ...layout.stages import stage_count, stage_layers
 from .keys import Keys
 from .shared import STAGES_NEARER, layers_of
 
-TITLE = "Megatron-LM"
 CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
 STATE_BYTES = {

@@ -9,7 +9,6 @@ from .keys import Keys
 from .table import get
 
 M = "model.model_config."
-E = M + "moe_config."
 
 
 def layers(k: Keys) -> int | None:

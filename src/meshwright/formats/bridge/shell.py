@@ -30,15 +30,28 @@ DEEPEST = 20
 MOST_OPEN = 100
 """Conditions in conditions."""
 OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
-QUOTED = re.compile(
-    r"""'(?P<plain>[^']*)'|"(?:[^"\\]|\\.)*"|\$'(?P<escaped>(?:[^'\\]|\\.)*)'""",
-    re.S,
+PIECE = re.compile(
+    r"""
+      (?P<joined>\\\n)
+    | (?P<quoted>'[^']*'|"(?:[^"\\]|\\.)*"|\$'(?:[^'\\]|\\.)*')
+    | (?P<open>['"]|\$')
+    | (?P<nested>\$[({])
+    | (?P<comment>\#[^\n]*)
+    | (?P<sum>\(\((?:[^()\n]|\([^()\n]*\))*\)\))
+    | (?P<document><<(?!<))
+    | (?P<operator>&&|\|\||;;|[;|&()\n])
+    | (?P<between>[ \t\r])
+    | (?P<word>\\.|`[^`]*`?|<<<|[^\s'"\\$`#(<&|;)]+|.)
+    """,
+    re.S | re.X,
 )
-"""'a text', "a text with $NAMES", $'a text with escapes'."""
+"""What a script is made of; a comment and a sum are so only where a word may begin."""
+QUOTED = re.compile(
+    r"""'(?P<plain>[^']*)'|\$'(?P<escaped>(?:[^'\\]|\\.)*)'""", re.S
+)
+"""'a text', $'a text with escapes'."""
 LETTERS = re.compile(r"[^'\"\\`$]+")
 """What stands for itself in a word, in quotes or not."""
-PLAIN = re.compile(r"[^\s'\"\\$`#(<&|;)]+")
-"""Letters that mean nothing to a shell, wherever they stand."""
 BARE = re.compile(r'"\$\{?([A-Za-z_]\w*)\}?"')
 """A name in quotes and nothing else."""
 HIDDEN = re.compile(r"\\(.)", re.S)
@@ -53,11 +66,9 @@ PRINTED = UNREAD + "\ue002"
 NO_TEXT = dict.fromkeys(map(ord, DOUBTED + PRINTED))
 ELSEWHERE = "--arguments-from-elsewhere"
 """Stands for arguments of which not even the names are known."""
-SUM = re.compile(r"\(\((?:[^()\n]|\([^()\n]*\))*\)\)")
-"""((a condition on numbers))."""
 CHANGE = re.compile(r"//?([\w.-]+)/?([\w.-]*)")
 """Of a text that stands for a name: `//old/new` at each place, `/old/new` at the first."""
-REDIRECTED = re.compile(r"\d?(?:>>?|<)(.*)")
+REDIRECTED = re.compile(r"\d?(?:>>?|<+)(.*)")
 FLAG = re.compile(r"--?([A-Za-z][\w-]*)")
 NAME = re.compile(r"[A-Za-z_]\w*")
 ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
@@ -131,6 +142,8 @@ class Shell:
 
     def argument(self, number: int) -> list[str]:
         """The words of a positional argument, from 1 on; `UNREAD` where it is not known."""
+        if not number:
+            return [UNREAD]
         if self.arguments is None or self.functions:
             self.asks |= not self.functions
             return [UNREAD]
@@ -225,48 +238,29 @@ def _pieces(text: str) -> Iterator[tuple[str, int, int]]:
     i = first = 0  # of the word that is being read
     begun = False  # something of that word was read
     while i < len(text):
-        kind, stop = _piece(text, i, first, begun)
-        stop = min(stop, len(text))
+        match = PIECE.match(text, i)
+        assert match
+        kind, stop = str(match.lastgroup), match.end()
+        if kind == "open":
+            raise _not_closed(text[stop - 1], text, i)
+        if kind == "nested":
+            kind, stop = "word", _bracket(text, i + 1)
+        elif kind == "document":
+            kind, stop = "unread", _after_document(text, i)
+        elif kind == "comment":
+            kind, stop = ("word", i + 1) if begun else ("unread", stop)
+        elif text[i] == "(" and (begun or kind == "operator"):
+            # only here the word itself is asked for: at each piece a long one would be copied
+            name = text[first:i].replace("\\\n", "")
+            kind = "array" if ASSIGNED.fullmatch(name) else "operator"
+            stop = i + 1
+        elif kind == "sum":
+            kind = "word"
         yield kind, i, stop
         begun = kind in ("word", "quoted") or (begun and kind == "joined")
         if kind not in ("word", "quoted", "joined"):
             first = stop
         i = stop
-
-
-def _piece(text: str, i: int, first: int, begun: bool) -> tuple[str, int]:
-    """(kind, end) of the piece at `i`.  first: where its word begins; begun: whether something of
-    that word stands before it.
-    """
-    c = text[i]
-    if text.startswith("\\\n", i):
-        return "joined", i + 2
-    if c == "\\":
-        return "word", i + 2
-    if quoted := QUOTED.match(text, i):
-        return "quoted", quoted.end()
-    if c in "'\"" or text.startswith("$'", i):
-        raise _not_closed(c.replace("$", "'"), text, i)
-    if c == "$" and text[i + 1 : i + 2] in ("{", "("):
-        return "word", _bracket(text, i + 1)
-    if c == "`":
-        return "word", text.find("`", i + 1) + 1 or len(text)
-    if c == "#" and not begun:
-        stop = text.find("\n", i)
-        return "unread", len(text) if stop < 0 else stop
-    # only here the word itself is asked for: at each piece a long word would be copied once more
-    if c == "(" and ASSIGNED.fullmatch(text[first:i].replace("\\\n", "")):
-        return "array", i + 1
-    if text.startswith("<<", i) and not text.startswith("<<<", i):
-        return "unread", _after_document(text, i)
-    if not begun and (counted := SUM.match(text, i)):
-        return "word", counted.end()
-    if sign := next((o for o in OPERATORS if text.startswith(o, i)), ""):
-        return "operator", i + len(sign)
-    if c in " \t\r":
-        return "between", i + 1
-    plain = PLAIN.match(text, i)
-    return "word", plain.end() if plain else i + 1
 
 
 @lru_cache(maxsize=2)
@@ -629,29 +623,18 @@ def _holds(shell: Shell, words: list[str]) -> bool | None:
     if len(words) == 1:  # without brackets
         return TRUTHS.get("".join(filled(shell, words[0], one=True)))
     raw = [w for w in words if w not in ("[", "[[", "]", "]]", "test")]
-    return _any_holds(shell, raw) if len(raw) < MOST_OPEN else None
+    negated = raw[:1] == ["!"]
+    holds = _compared(shell, raw[negated:])
+    return None if holds is None else holds is not negated
 
 
-def _any_holds(shell: Shell, words: list[str]) -> bool | None:
-    """Is one of several conditions true that `-o` joins, of which each may be several with `-a`?"""
-    for joined, settles in (("-o", True), ("-a", False)):
-        if joined in words[1:-1]:
-            at = words.index(joined, 1)
-            parts = [
-                _any_holds(shell, w) for w in (words[:at], words[at + 1 :])
-            ]
-            rest = None if None in parts else not settles
-            return settles if settles in parts else rest
-    if words[:1] == ["!"]:
-        holds = _any_holds(shell, words[1:])
-        return None if holds is None else not holds
-    return _one_holds(
-        [" ".join(filled(shell, w, one=True)) for w in words], words
-    )
-
-
-def _one_holds(plain: list[str], raw: list[str]) -> bool | None:
-    """A condition of up to three words.  raw: as they are written, quotes and all."""
+def _compared(shell: Shell, raw: list[str]) -> bool | None:
+    """A condition of up to three words, as they are written; longer ones (`-a`, `-o`) are not
+    followed.
+    """
+    if len(raw) > 3:
+        return None
+    plain = [" ".join(filled(shell, w, one=True)) for w in raw]
     match plain:  # whoever reads it gives no arguments
         case ["-n" | "-z", text] if text in ("", UNREAD):
             return plain[0] == "-z"
@@ -662,16 +645,11 @@ def _one_holds(plain: list[str], raw: list[str]) -> bool | None:
             return plain[0] == "-n"
         case [text]:
             return text != ""
-        case [a, "==" | "=" | "-eq", b]:
-            return a == b or fnmatchcase(a, b) and not {*raw[2]} & {*"'\""}
-        case [a, "!=" | "-ne", b]:
-            return not (
-                a == b or fnmatchcase(a, b) and not {*raw[2]} & {*"'\""}
-            )
-        case [a, "=~", b] if re.fullmatch(r"[\w-]+", b):
-            return b in a
-        case [a, how, b] if how in ORDER and a.isdecimal() and b.isdecimal():
-            return bool(ORDER[how](int(a), int(b)))
+        case [a, "==" | "=" | "-eq" | "!=" | "-ne" as sign, b]:
+            fits = fnmatchcase(a, b) and not {*raw[2]} & {*"'\""}
+            return (a == b or fits) is not (sign in ("!=", "-ne"))
+        case [a, sign, b] if sign in ORDER and a.isdecimal() and b.isdecimal():
+            return bool(ORDER[sign](int(a), int(b)))
     return None
 
 
@@ -738,58 +716,47 @@ def _value(
     shell: Shell, word: str, i: int, depth: int
 ) -> tuple[list[str], bool, int]:
     """(words of the variable at `i`, it is a whole array, the place after it)."""
+    if word[i + 1 : i + 2] not in ("(", "{"):
+        name = NAME.match(word, i + 1)
+        stop = name.end() if name else i + 2
+        return *_parameter(shell, word[i + 1 : stop], depth), stop
+    stop = _bracket(word, i + 1)
     if word.startswith("$((", i):
-        stop = _bracket(word, i + 1)
         return [_number(shell, word[i + 3 : stop - 2])], False, stop
     if word.startswith("$(", i):  # what a command prints
-        return [PRINTED], False, _bracket(word, i + 1)
-    if word.startswith("${", i):
-        stop = _bracket(word, i + 1)
-        return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
-    if match := NAME.match(word, i + 1):
-        return *_parameter(shell, match[0], depth), match.end()
-    sign = word[i + 1 : i + 2]
-    return *_special(shell, sign), i + 2
+        return [PRINTED], False, stop
+    return *_parameter(shell, word[i + 2 : stop - 1], depth), stop
 
 
-def _special(shell: Shell, sign: str) -> tuple[list[str], bool]:
-    """What `$1`, `$@`, `$#` and their like stand for."""
-    known = None if shell.functions else shell.arguments
-    if sign in ("@", "*"):
-        return shell.filled_in(known or ()), True
-    if sign == "#":  # whoever reads a script gives it no arguments
-        return [str(len(known or ()))], False
-    return (
-        (shell.argument(int(sign)), False)
-        if sign.isdecimal() and sign != "0"
-        else ([UNREAD], False)
-    )
+PARAMETER = re.compile(
+    r"([A-Za-z_]\w*|\d+|[@*#]$)(\[[@*]\]|\[\d+\])?(?:(:?[-+=?])(.*))?", re.S
+)
+"""(name, index, what to do where it has a text or none, another text)."""
 
 
 def _parameter(
     shell: Shell, inside: str, depth: int
 ) -> tuple[list[str], bool]:
-    """What `${inside}` stands for: NAME, NAME[@], NAME:-default, NAME:+other, NAME//old/new; other
-    changes of a text (`%`, `#`, parts) are not followed.
+    """(words that `$inside` or `${inside}` stands for, it is a whole array): NAME, NAME[@],
+    NAME:-default, NAME:+other, NAME//old/new, or an argument; other changes of a text (`%`, `#`,
+    parts) are not followed.
     """
-    match = re.match(
-        r"([A-Za-z_]\w*|\d+|[@*#]$)(\[[@*]\]|\[\d+\])?(?:(:?[-+=?])(.*))?",
-        inside,
-        re.S,
-    )
+    match = PARAMETER.match(inside)
     if not match:
         return [UNREAD], False
     name, index, how, other = match.groups()
     change = inside[match.end() :]
-    if name in "@*#":
-        return _special(shell, name)
+    known = None if shell.functions else shell.arguments
+    if name in ("@", "*"):
+        return shell.filled_in(known or ()), True
+    if name == "#":  # whoever reads a script gives it no arguments
+        return [str(len(known or ()))], False
+    unset: list[str] = []
     if shell.sourced and not how and NAME.match(name):
         unset = [ELSEWHERE if index else PRINTED]
-    else:
-        unset = []
     values = (
         shell.argument(int(name))
-        if name.isdecimal() and int(name)
+        if name.isdecimal()
         else shell.filled_in(shell.names.get(name, unset))
     )
     if values == [UNREAD] and how and "?" not in how and not shell.functions:
@@ -802,7 +769,7 @@ def _parameter(
         ]
     if index in ("[@]", "[*]"):
         return values, True
-    values = values[int(index[1:-1]) :][:1] if index else values[:1]
+    values = [UNREAD] if index else values[:1]
     there = any(values)
     if how and "?" not in how and ("+" in how) == there:
         return filled(shell, other, one=True, depth=depth + 1), False
