@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from readings import demand_meaning, layout, unread
 from test_tabled import FILES, read
 
 from meshwright import Job, Layout
@@ -32,33 +33,6 @@ rng: {seed: 1}
 RECIPE = (
     "torchrun --nproc_per_node 8 scripts/training/run_recipe.py --recipe {}"
 )
-
-
-def facts(file: bridge.ForeignFile) -> dict[str, Any]:
-    """What was read by the names of the fields, and what was said of the rest."""
-    model = file.tables.get("model")
-    return {
-        **(model if isinstance(model, dict) else {"model": model}),
-        **file.tables.get("software", {}),
-        **file.tables["job"],
-        **layout(file),
-        "format": file.format.name,
-        "chips": file.chips,
-        "unread": unread(file),
-        "left": {*file.left},
-        "missing": [*file.missing],
-        "told": " ".join((*file.notes, *file.missing, *file.left.values())),
-    }
-
-
-def unread(file: bridge.ForeignFile) -> set[str]:
-    return {path.partition(".")[2] for path in file.unread}
-
-
-def layout(file: bridge.ForeignFile) -> dict[str, Any]:
-    """The layout, degrees as numbers: a script has them as text."""
-    made = file.tables["layout"].items()
-    return {k: int(v) if str(v).isdigit() else v for k, v in made}
 
 
 # ---------------------------------------------------------------- Megatron-Bridge
@@ -1446,22 +1420,14 @@ READ: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"format": "transformers"},
     ),
 }
-"""(File, text, field -> value). `says` and `silent`: what stands in its sentences; `asks`: fields
-that cannot be read, among others; `takes`: what is taken."""
+"""(File, text, field -> value, as in `demand_meaning`)."""
 
 
 @pytest.mark.parametrize("case", READ)
 def test_a_file_means(case: str) -> None:
     name, text, fields = READ[case]
-    file = bridge.read_file(name, text, chips=64 if "AutoM" in case else None)
-    made = facts(file)
-    wanted = dict(fields)
-    assert wanted.pop("says", "") in made["told"]
-    assert wanted.pop("silent", "\0") not in made["told"]
-    assert wanted.pop("asks", set()) <= made["unread"]
-    for field, value in wanted.pop("takes", {}).items():
-        assert file.taken[field] == value
-    assert {field: made.get(field) for field in wanted} == wanted
+    chips = 64 if "AutoModel" in case else None
+    demand_meaning(bridge.read_file(name, text, chips=chips), fields)
 
 
 REFUSED: dict[str, tuple[str, str, str]] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from readings import demand_meaning
 
 from meshwright.formats import bridge, flags
 from refusals import refusal
@@ -31,107 +32,129 @@ def read(text: str, **more: str) -> bridge.ForeignFile:
     return bridge.read_file("a.sh", text.rstrip() + added + "\n")
 
 
-def layout(file: bridge.ForeignFile) -> dict[str, Any]:
-    """Degrees as numbers."""
-    made = file.tables["layout"].items()
-    return {k: int(v) if str(v).isdigit() else v for k, v in made}
-
-
-def test_flags_and_defaults_of_the_trainer() -> None:
-    """Checkpointing is on, and accumulation makes 16 sequences, unless told."""
-    file = read(SFT, deepspeed="zero3")
-    assert file.format.name == "ms-swift" and file.chips == 16
-    assert file.tables["model"] == "qwen2.5-14b" and not file.unread
-    assert layout(file)["zero"] == 3 and layout(file)["recompute"] == "full"
-    job = file.tables["job"]
-    assert (job["seq"], job["batch"]) == (4096, "32seq")
-    assert (job["precision"], job["attention_kernel"]) == ("bf16", "fa2")
-    assert job["framework"] == "deepspeed"
+TRAINER: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    # checkpointing is on, and accumulation makes 16 sequences, unless told;
     # swift/config/zero3.json, overlap_comm: false
-    assert file.tables["software"]["dp_overlap"] == "off"
-    other = read(SFT, deepspeed="mine_z3.json").tables["software"]
-    assert "dp_overlap" not in other and "gradients" not in other
-    small = SFT.replace("batch_size 2", "batch_size 1").replace("NNODES=2", "")
-    assert read(small).tables["job"]["batch"] == "16seq"
-    off = read(SFT, gradient_checkpointing="false")
-    assert layout(off)["recompute"] == "none"
+    "the Trainer's flags and defaults": (
+        SFT,
+        {"deepspeed": "zero3"},
+        {
+            "format": "ms-swift",
+            "chips": 16,
+            "model": "qwen2.5-14b",
+            "unread": set(),
+            "zero": 3,
+            "recompute": "full",
+            "seq": 4096,
+            "batch": "32seq",
+            "precision": "bf16",
+            "attention_kernel": "fa2",
+            "framework": "deepspeed",
+            "dp_overlap": "off",
+        },
+    ),
+    "a file of DeepSpeed of one's own": (
+        SFT,
+        {"deepspeed": "mine_z3.json"},
+        {"dp_overlap": None, "gradients": None},
+    ),
+    "sixteen sequences on one node": (
+        SFT.replace("batch_size 2", "batch_size 1").replace("NNODES=2", ""),
+        {},
+        {"batch": "16seq"},
+    ),
+    "no checkpointing": (
+        SFT,
+        {"gradient_checkpointing": "false"},
+        {"recompute": "none"},
+    ),
+    "FSDP": (SFT, {"fsdp": "fsdp2"}, {"zero": 3, "offload": None}),
+    "ZeRO-2 with offload": (
+        SFT,
+        {"deepspeed": "zero2_offload"},
+        {"zero": 2, "offload": "optimizer"},
+    ),
+    "ZeRO-3 with offload": (
+        SFT,
+        {"deepspeed": "zero3_offload"},
+        {"zero": 3, "offload": "optimizer+weights"},
+    ),
+    "nothing sharded": (SFT, {}, {"zero": 0, "offload": None}),
+    # Ulysses: heads go round, and replicas are 16 / 4
+    "sequences cut over ranks": (
+        SFT,
+        {"sequence_parallel_size": "4", "gradient_accumulation_steps": "2"},
+        {"cp": 4, "cp_exchange": "all-to-all", "batch": "16seq"},
+    ),
+    # ZeRO-1, selective recomputation, 16 sequences; nothing overlaps unless told
+    "Megatron's flags and defaults": (
+        MEGATRON,
+        {},
+        {
+            "format": "ms-swift-megatron",
+            "chips": 8,
+            "model": "qwen2.5-14b",
+            "unread": set(),
+            "tp": 4,
+            "pp": 1,
+            "zero": 1,
+            "recompute": "selective",
+            "sequence_parallel": True,
+            "seq": 8192,
+            "batch": "16seq",
+            "precision": "bf16",
+            "tokens": 100 * 16 * 8192,
+            "dp_overlap": "off",
+            "takes": {"pp": 1},
+        },
+    ),
+    "Megatron's overlap": (
+        MEGATRON,
+        {"overlap_grad_reduce": "true", "overlap_param_gather": "true"},
+        {"dp_overlap": None},
+    ),
+    # 8 microbatches a chunk, by the name that Megatron-Bridge has; 48 layers in 2 x 4 chunks
+    "Megatron's chunks": (
+        MEGATRON.replace("size 4", "size 1"),
+        {
+            "pipeline_model_parallel_size": "2",
+            "num_layers_per_virtual_pipeline_stage": "6",
+            "microbatch_group_size_per_vp_stage": "8",
+        },
+        {"interleave": 4, "microbatch_group": 8},
+    ),
+    # without a word `swift sft` trains adapters, and `megatron sft` all weights
+    "adapters without a word": (
+        SFT.replace("--tuner_type full ", ""),
+        {},
+        {"says": flags.ADAPTERS},
+    ),
+    "all weights without a word": (MEGATRON, {}, {"silent": flags.ADAPTERS}),
+    **{
+        f"{name} {more}": (text, more, {said: flags.ADAPTERS})
+        for name, text in (
+            ("swift", SFT.replace("--tuner_type full ", "")),
+            ("megatron", MEGATRON),
+        )
+        for more, said in (
+            ({"train_type": "full"}, "silent"),
+            ({"train_type": "lora"}, "says"),
+            ({"tuner_type": "adapter"}, "says"),
+        )
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("flag", "zero", "offload"),
-    [
-        ({"fsdp": "fsdp2"}, 3, None),
-        ({"deepspeed": "zero2_offload"}, 2, "optimizer"),
-        ({"deepspeed": "zero3_offload"}, 3, "optimizer+weights"),
-        ({}, 0, None),
-    ],
-)
-def test_its_own_words_of_sharding(
-    flag: dict[str, str], zero: int, offload: str | None
-) -> None:
-    made = layout(read(SFT, **flag))
-    assert (made["zero"], made.get("offload")) == (zero, offload)
-
-
-def test_a_sequence_cut_over_ranks_takes_them_from_the_batch() -> None:
-    """Ulysses: heads go round, and replicas are 16 / 4."""
-    file = read(
-        SFT, sequence_parallel_size="4", gradient_accumulation_steps="2"
-    )
-    assert layout(file)["cp"] == 4
-    assert file.tables["layout"]["cp_exchange"] == "all-to-all"
-    assert file.tables["job"]["batch"] == "16seq"
+@pytest.mark.parametrize("case", TRAINER)
+def test_a_command_means(case: str) -> None:
+    text, more, fields = TRAINER[case]
+    demand_meaning(read(text, **more), fields)
 
 
 def test_an_accumulation_that_only_a_run_knows_leaves_the_batch_open() -> None:
     file = read(SFT, gradient_accumulation_steps="$(expr 64 / 16)")
     assert "batch" not in file.tables["job"]
     assert any("global batch" in need for need in flags.missing(file, {}))
-
-
-@pytest.mark.parametrize(
-    "text", [SFT.replace("--tuner_type full ", ""), MEGATRON]
-)
-def test_adapters_are_said_by_either_name(text: str) -> None:
-    """Without a word `swift sft` trains adapters, and `megatron sft` all weights."""
-    alone = flags.adapters_alone(read(text).left)
-    assert bool(alone) == (text is not MEGATRON)
-    assert not flags.adapters_alone(read(text, train_type="full").left)
-    assert flags.adapters_alone(read(text, train_type="lora").left)
-    assert flags.adapters_alone(read(text, tuner_type="adapter").left)
-
-
-def test_flags_and_defaults_of_megatron() -> None:
-    """ZeRO-1, selective recomputation, 16 sequences; nothing overlaps unless told."""
-    file = read(MEGATRON)
-    assert file.format.name == "ms-swift-megatron" and file.chips == 8
-    assert file.tables["model"] == "qwen2.5-14b" and not file.unread
-    made = layout(file)
-    assert (made["tp"], made["pp"], made["zero"]) == (4, 1, 1)
-    assert made["recompute"] == "selective" and made["sequence_parallel"]
-    job = file.tables["job"]
-    assert (job["seq"], job["batch"], job["precision"]) == (
-        8192,
-        "16seq",
-        "bf16",
-    )
-    assert job["tokens"] == 100 * 16 * 8192
-    assert file.tables["software"]["dp_overlap"] == "off"
-    assert "pp" in file.taken and "tp" not in file.taken
-    both = {"overlap_grad_reduce": "true", "overlap_param_gather": "true"}
-    assert "dp_overlap" not in read(MEGATRON, **both).tables["software"]
-
-
-def test_names_of_megatrons_settings() -> None:
-    """8 microbatches a chunk, by the name that Megatron-Bridge has; 48 layers in 2 x 4 chunks."""
-    chunks = {
-        "pipeline_model_parallel_size": "2",
-        "num_layers_per_virtual_pipeline_stage": "6",
-        "microbatch_group_size_per_vp_stage": "8",
-    }
-    one = MEGATRON.replace("size 4", "size 1")
-    made = layout(read(one, **chunks))
-    assert (made["interleave"], made["microbatch_group"]) == (4, 8)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from readings import demand_meaning
 
 from meshwright import catalog
 from meshwright.formats import bridge
@@ -35,70 +36,127 @@ def read(
     return bridge.read_file("exp.yaml", text + lines)
 
 
-def layout(file: bridge.ForeignFile) -> dict[str, Any]:
-    made: dict[str, Any] = file.tables["layout"]
-    return made
+TURBO = "training: {seq_len: 8192}\nprimus_turbo: {enable_primus_turbo: true}"
+READ: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    # microbatches of two, BF16 and a sharded optimizer stand in its own file
+    "Megatron's settings over those of Primus": (
+        ("megatron", "llama3.1_8B.yaml", "global_batch_size: 128"),
+        {
+            "format": "megatron",
+            "missing": [],
+            "model": "llama3-8b",
+            "left": set(),
+            "microbatch": 2,
+            "zero": 1,
+            "batch": "128seq",
+            "precision": "bf16",
+        },
+    ),
+    "a patch of Primus": (
+        ("megatron", "llama3_8B.yaml", "patch_zero_bubble: true"),
+        {"left": {"patch_zero_bubble"}, "says": "--schedule"},
+    ),
+    "an optimizer that is not sharded": (
+        ("megatron", "llama3_8B.yaml", "use_distributed_optimizer: false"),
+        {"zero": 0},
+    ),
+    "a model that the environment may set": (
+        ("megatron", "${PRIMUS_MODEL:llama2_7B}.yaml"),
+        {"model": "llama2-7b"},
+    ),
+    "a model that is not known": (
+        ("megatron", "zebra_llama_1B.yaml"),
+        {"model": None, "says": "zebra_llama_1B"},
+    ),
+    # as in deepseek_v3.yaml, where it is eight
+    "experts in the model's file": (
+        ("megatron", "deepseek_v3.yaml"),
+        {"unread": {"ep"}},
+    ),
+    "experts in the file": (
+        ("megatron", "deepseek_v3.yaml", "expert_model_parallel_size: 16"),
+        {"unread": set(), "ep": 16},
+    ),
+    "torchtitan's settings": (
+        ("torchtitan", "llama3.1_70B.yaml", TURBO),
+        {
+            "format": "torchtitan-toml",
+            "compiled": True,
+            "microbatch": 8,
+            "zero": 3,
+            "recompute": "none",
+            "left": {"primus_turbo.enable_primus_turbo"},
+            "says": "Primus-Turbo",
+        },
+    ),
+    "torchtitan's 8 bits": (
+        ("torchtitan", "llama3.1_70B-fp8.yaml", TURBO),
+        {
+            "model": "llama3-70b",
+            "precision": {"name": "fp8", "gather_bytes": 2.0},
+        },
+    ),
+    "MaxText's axis that takes what is left": (
+        (
+            "maxtext",
+            "qwen3_30B_A3B.yaml",
+            "per_device_batch_size: 2\nici_expert_parallelism: -1",
+        ),
+        {
+            "format": "maxtext",
+            "unread": {"ep"},
+            "ep": None,
+            "zero": 3,
+            "recompute": "full",
+        },
+    ),
+    "a recipe of Megatron-Bridge by its flavor": (
+        (
+            "megatron_bridge",
+            "qwen3_8b.yaml",
+            "flavor: qwen3_8b_pretrain_config\nseq_length: 4096",
+            "pretrain_trainer.yaml",
+        ),
+        {"format": "megatron-bridge", "model": "qwen3-8b", "asks": {"tp"}},
+    ),
+    # Primus's own tests train four layers; its examples of DeepSeek-V2 for MI300X switch latent
+    # attention off; its files of models with experts send tokens to each rank that needs them
+    "four layers of a model": (
+        ("megatron", "deepseek_v2_lite.yaml", "num_layers: 4"),
+        {"says": "num_layers 4"},
+    ),
+    "a model without its latent attention": (
+        ("megatron", "deepseek_v2.yaml", "multi_latent_attention: false"),
+        {"says": "multi_latent_attention"},
+    ),
+    "all layers of a model": (
+        (
+            "megatron",
+            "deepseek_v2_lite.yaml",
+            "num_layers: 27\nmulti_latent_attention: true\nexpert_model_parallel_size: 8",
+        ),
+        {"missing": [], "left": set(), "dispatcher": "alltoall"},
+    ),
+    "a model with more experts": (
+        ("megatron", "mixtral_8x7B_v0.1.yaml", "num_experts: 16"),
+        {"says": "num_experts 16"},
+    ),
+    "a model that has no latent attention": (
+        ("megatron", "llama2_7B.yaml", "multi_latent_attention: false"),
+        {"missing": []},
+    ),
+}
 
 
-def test_megatrons_settings_over_those_of_primus() -> None:
-    """Microbatches of two, BF16 and a sharded optimizer stand in its own file."""
-    file = read("megatron", "llama3.1_8B.yaml", "global_batch_size: 128")
-    assert file.format.name == "megatron" and not file.missing
-    assert file.tables["model"] == "llama3-8b" and not file.left
-    assert (layout(file)["microbatch"], layout(file)["zero"]) == (2, 1)
-    assert file.tables["job"]["batch"] == "128seq"
-    assert file.tables["job"]["precision"] == "bf16"
-    piped = read("megatron", "llama3_8B.yaml", "patch_zero_bubble: true")
-    assert "--schedule" in piped.left["patch_zero_bubble"]
-    own = "micro_batch_size: 1\nuse_distributed_optimizer: false"
-    assert layout(read("megatron", "llama3_8B.yaml", own))["zero"] == 0
+@pytest.mark.parametrize("case", READ)
+def test_a_file_of_primus_means(case: str) -> None:
+    file, fields = READ[case]
+    demand_meaning(read(*file), fields)
 
 
-def test_a_model_that_the_environment_may_set_is_its_default() -> None:
-    said = "${PRIMUS_MODEL:llama2_7B}.yaml"
-    assert read("megatron", said).tables["model"] == "llama2-7b"
-    other = read("megatron", "zebra_llama_1B.yaml")
-    assert "model" not in other.tables
-    assert any("zebra_llama_1B" in why for why in other.missing)
-
-
-def test_the_degree_of_experts_may_stand_in_the_models_file() -> None:
-    """As in deepseek_v3.yaml, where it is eight."""
-    assert [*read("megatron", "deepseek_v3.yaml").unread] == ["layout.ep"]
-    said = "expert_model_parallel_size: 16"
-    file = read("megatron", "deepseek_v3.yaml", said)
-    assert not file.unread and layout(file)["ep"] == 16
-
-
-def test_torchtitans_settings() -> None:
-    said = (
-        "training: {seq_len: 8192}\nprimus_turbo: {enable_primus_turbo: true}"
-    )
-    file = read("torchtitan", "llama3.1_70B.yaml", said)
-    assert file.format.name == "torchtitan-toml"
-    assert file.tables["software"]["compiled"]
-    assert (layout(file)["microbatch"], layout(file)["zero"]) == (8, 3)
-    assert layout(file)["recompute"] == "none"
-    assert ["Primus-Turbo" in why for why in file.left.values()] == [True]
-    fp8 = read("torchtitan", "llama3.1_70B-fp8.yaml", said)
-    assert fp8.tables["model"] == "llama3-70b"
-    assert "fp8" in str(fp8.tables["job"]["precision"])
-
-
-def test_maxtexts_settings_and_an_axis_that_takes_what_is_left() -> None:
-    said = "per_device_batch_size: 2\nici_expert_parallelism: -1"
-    file = read("maxtext", "qwen3_30B_A3B.yaml", said)
-    assert file.format.name == "maxtext"
-    assert [*file.unread] == ["layout.ep"] and "ep" not in layout(file)
-    assert layout(file)["zero"] == 3 and layout(file)["recompute"] == "full"
-
-
-def test_a_recipe_of_megatron_bridge_is_named_by_its_flavor() -> None:
-    said = "flavor: qwen3_8b_pretrain_config\nseq_length: 4096"
-    config = "pretrain_trainer.yaml"
-    file = read("megatron_bridge", "qwen3_8b.yaml", said, config)
-    assert file.format.name == "megatron-bridge"
-    assert file.tables["model"] == "qwen3-8b" and "layout.tp" in file.unread
+def test_a_model_of_diffusion_is_refused() -> None:
+    with refusal("diffusion"):
+        read("megatron", "diffusion/flux_12b.yaml", "vae_scale: 0.3611")
 
 
 @pytest.mark.parametrize(
@@ -138,26 +196,3 @@ def test_its_file_is_not_edited(tmp_path: Path) -> None:
 def test_every_model_of_the_table_is_in_the_catalogue() -> None:
     names = wrapper("primus")["models"].values()
     assert all(catalog.has("models", name) for name in names)
-
-
-def test_sizes_beside_the_name_of_a_model() -> None:
-    """Primus's own tests train four layers; its examples of DeepSeek-V2 for MI300X switch latent
-    attention off. Its files of models with experts send tokens to each rank that needs them.
-    """
-    file = read("megatron", "deepseek_v2_lite.yaml", "num_layers: 4")
-    assert "num_layers 4" in file.missing[0]
-    plain = read(
-        "megatron", "deepseek_v2.yaml", "multi_latent_attention: false"
-    )
-    assert "multi_latent_attention" in plain.missing[0]
-    same = "num_layers: 27\nmulti_latent_attention: true\nexpert_model_parallel_size: 8"
-    file = read("megatron", "deepseek_v2_lite.yaml", same)
-    assert not file.missing and not file.left
-    assert file.tables["software"]["dispatcher"] == "alltoall"
-    other = read("megatron", "mixtral_8x7B_v0.1.yaml", "num_experts: 16")
-    assert "num_experts 16" in other.missing[0]
-    assert not read(
-        "megatron", "llama2_7B.yaml", "multi_latent_attention: false"
-    ).missing
-    with refusal("diffusion"):
-        read("megatron", "diffusion/flux_12b.yaml", "vae_scale: 0.3611")
