@@ -125,12 +125,12 @@ def _value_of_cell(path: str, cell: Cell, keys: Keys) -> Any:
     value = keys.get(cell.keys[0])
     # --tensor-model-parallel-size $TP, and no TP
     empty = keys.said.get(cell.keys[0]) == "" or value is True
-    if empty and cell.words is None and not path.startswith(SWITCHES):
+    if empty and not path.startswith(SWITCHES):
         keys.unreadable(cell.keys[0], "")
         value = None
-    if value is None:
-        return None if cell.default is UNSAID else cell.default
-    return value if cell.words is None else _ours(value, cell, keys)
+    if value is None and cell.default is not UNSAID:
+        return cell.default
+    return value
 
 
 @cache
@@ -234,18 +234,6 @@ def _has(keys: Keys, key: str, value: Any) -> bool:
     return fnmatchcase(" ".join(words).strip(), str(value).lower())
 
 
-def _ours(value: Any, cell: Cell, keys: Keys) -> Any:
-    """Our word for theirs."""
-    for mine, theirs in (cell.words or {}).items():
-        if str(theirs).lower() == str(value).strip().lower():
-            return mine
-    keys.leave(
-        cell.keys[0],
-        f"{brief(value)} is not known: {', '.join(map(str, (cell.words or {}).values()))}",
-    )
-    return None
-
-
 # ---------------------------------------------------------------- writing
 
 
@@ -295,20 +283,14 @@ def write_cell(
     if (value == theirs and not cell.write) or value is default is None:
         return  # what is not said is the tool's own
     if cell.says:
-        others = dict.fromkeys(
-            value_in_words(path, ours) for ours, _ in cell.says
-        )
+        said = [ours for ours, _ in cell.says]
+        said += [] if theirs is None else [theirs]
+        others = dict.fromkeys(value_in_words(path, ours) for ours in said)
         raise value_refusal(format, path, value, others=others, why=cell.why)
     if value is None:
         raise BadInput(
             f"{format.title} cannot leave {path} open: it would mean {theirs}"
         )
-    if cell.words is not None:
-        if value not in cell.words:
-            raise value_refusal(
-                format, path, value, others=cell.words, why=cell.why
-            )
-        value = cell.words[value]
     whole = isinstance(value, float) and value == int(value)
     out[cell.keys[0]] = int(value) if whole else value
 

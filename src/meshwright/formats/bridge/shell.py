@@ -2,10 +2,10 @@
 
 Assignments, arrays, `${NAME:-default}`, `$((a * b))`, line continuation and conditions on texts are
 followed, and so are positional arguments that `set -- 8B 1 8` states, and what Slurm sets of the
-script's own directives. What a command prints, other scripts, `case`, conditions of several parts in
-one bracket (`-a`, `-o`), `=~` and single elements of an array are not (of 6,000 public scripts two
-have arguments that depend on such): their texts are `UNREAD`, and so is what a name is set to under
-a condition on them. Loops are read once; what grows from turn to turn is not known.
+script's own directives. What a command prints, other scripts, `case`, several conditions in one
+bracket (`-a`, `-o`), `=~` and single elements of an array are not (of 6,000 public scripts two have
+arguments that depend on such): their texts are `UNREAD`, and so is what a name is set to under a
+condition on them. Loops are read once; what grows from turn to turn is not known.
 
     commands('A=(--tp 2)\\ntorchrun train.py ${A[@]}') -> [["torchrun", "train.py", "--tp", "2"]]
 """

@@ -3,7 +3,6 @@
 Readers, writers, what a writer refuses and the table of the documentation follow from it:
 
     "tensor_model_parallel_size"                the key that holds the same value
-    { key = "...", words = { ours = "theirs" }} the same, by other words
     { keys = [...], says = [[ours, {theirs}]] }  our value -> all keys that say it, in this order
     { once = [[ours, {theirs}, "..."]] }        the same, read and not written; a text is a pattern,
                                                 ours "" changes nothing, the third is what differs
@@ -56,8 +55,6 @@ class Cell:
 
     keys: tuple[str, ...] = ()
     """Their names; several where a value is made of them."""
-    words: Mapping[str, Any] | None = None
-    """Our value -> theirs; None: the same."""
     says: Sequence[tuple[Any, Mapping[str, Any]]] = ()
     """(Our value, their keys that say it); true: a flag that is on."""
     once: Sequence[Sequence[Any]] = ()
