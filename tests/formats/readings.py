@@ -21,8 +21,14 @@ def layout(file: bridge.ForeignFile) -> dict[str, Any]:
 def facts(file: bridge.ForeignFile) -> dict[str, Any]:
     """What was read by the names of the fields, and what was said of the rest."""
     model = file.tables.get("model")
+    parts = model if isinstance(model, dict) else {"model": model}
     return {
-        **(model if isinstance(model, dict) else {"model": model}),
+        **parts,
+        **{
+            f"{table}.{name}": value
+            for table in ("moe", "mla")
+            for name, value in (parts.get(table) or {}).items()
+        },
         **file.tables.get("software", {}),
         **file.tables["job"],
         **layout(file),

@@ -7,35 +7,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from readings import demand_meaning
 
 from meshwright import Job, Layout, model, parameters
-from meshwright.errors import BadInput
 from meshwright.formats import bridge
 from meshwright.formats.bridge import launch, shell
-from meshwright.formats.flags import adapters_alone
+from meshwright.formats.flags import ADAPTERS
+from refusals import refusal
 
 START = """torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --num-layers 32 --hidden-size 4096 \\
  --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 \\
  --global-batch-size 256 --vocab-size 32000 --bf16 """
-
-
-def tables(words: str) -> dict[str, Any]:
-    return bridge.read_file("a.sh", START + words).tables
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "rows"),
-    [
-        ("NullTokenizer", 32001),
-        ("NullMultimodalTokenizer", 32001),
-        ("HuggingFaceTokenizer", 32000),
-    ],
-)
-def test_the_tokenizer_of_mock_data_ends_documents_with_a_token_more(
-    tokenizer: str, rows: int
-) -> None:
-    made = tables(f"--tokenizer-type {tokenizer}")["model"]
-    assert int(made["vocab"]) == rows
 
 
 QUOTED = """
@@ -45,14 +27,6 @@ CMD="{}${{MOE}}"
 echo ${{CMD}}
 eval ${{CMD}}
 """
-
-
-def test_quotes_within_a_command_are_those_of_eval() -> None:
-    """As in Pai-Megatron-Patch: it is printed first, quotes and all, and then run."""
-    script = QUOTED.format(START.replace("\\\n", " "))
-    made = bridge.read_file("a.sh", script).tables["model"]
-    assert made["moe"]["experts"] == 8
-    assert made["moe"]["dense_layers"] == 2
 
 
 @pytest.mark.parametrize(
@@ -69,24 +43,6 @@ def test_lines_of_a_text_are_those_of_bash(
 ) -> None:
     """A line that goes on is one, with or without eval; another line is another command."""
     assert shell.read_script(text).commands == commands
-
-
-def test_what_eval_cannot_split_is_taken_as_it_stands() -> None:
-    """The other quote stands in what only a run knows."""
-    script = f'eval "{START.replace(chr(92), " ")}--load \'$UNKNOWN"\n'
-    assert bridge.read_file("a.sh", script).tables["model"]["layers"] == "32"
-
-
-def test_latent_attention_has_the_defaults_of_the_arguments() -> None:
-    """arguments.py, _add_mla_args: queries of their whole width, 32 of keys and values; those of
-    MLATransformerConfig (512 and 512) are not what a command line gets."""
-    mla = tables("--multi-latent-attention")["model"]["mla"]
-    assert mla["kv_lora_rank"] == 32
-    assert "q_lora_rank" not in mla
-    mla = tables(
-        "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536"
-    )
-    assert mla["model"]["mla"]["q_lora_rank"] == 1536
 
 
 def test_latent_attention_with_whole_queries_is_written_and_read_back() -> (
@@ -115,91 +71,112 @@ STAGES = {
 """What a file says of stages -> their layers (transformer_block.py, get_num_layers_to_build)."""
 
 
-@pytest.mark.parametrize("said", STAGES)
-def test_ends_of_a_pipeline_are_as_megatron_deals_them(said: str) -> None:
-    assert tables(PP + said)["layout"]["stages"] == STAGES[said]
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "--decoder-first-pipeline-num-layers 7",
-        "--decoder-last-pipeline-num-layers 5 --num-virtual-stages-per-pipeline-rank 2",
-        "--account-for-loss-in-pipeline-split",
-    ],
-)
-def test_ends_that_megatron_cannot_deal_are_said(said: str) -> None:
-    """25 layers for three stages, 5 in two chunks, 33 for four stages: even ones are taken, and
-    not silently."""
-    file = bridge.read_file("a.sh", START + PP + said)
-    assert "stages" not in file.tables["layout"]
-    assert any(
-        "Megatron cannot deal 32 layers" in why for why in file.left.values()
-    )
-
-
 MINDSPEED = (
     "--num-experts 64 --moe-router-topk 6 --moe-grouped-gemm --moe-layer-freq -1"
     " --n-shared-experts 2 "
 )
 """Experts in the words of MindSpeed-LLM (c77308a, features_manager/moe/shared_expert.py)."""
+CUT = "--context-parallel-size 4 --context-parallel-algo "
+READ: dict[str, dict[str, Any]] = {
+    # the tokenizer of mock data ends documents with a token more
+    "--tokenizer-type NullTokenizer": {"vocab": 32001},
+    "--tokenizer-type NullMultimodalTokenizer": {"vocab": 32001},
+    "--tokenizer-type HuggingFaceTokenizer": {"vocab": 32000},
+    **{PP + words: {"stages": dealt} for words, dealt in STAGES.items()},
+    # 25 layers for three stages, 5 in two chunks, 33 for four stages: even ones are taken, and not
+    # silently
+    **{
+        PP + words: {
+            "stages": None,
+            "says": "Megatron cannot deal 32 layers",
+        }
+        for words in (
+            "--decoder-first-pipeline-num-layers 7",
+            "--decoder-last-pipeline-num-layers 5 --num-virtual-stages-per-pipeline-rank 2",
+            "--account-for-loss-in-pipeline-split",
+        )
+    },
+    f"{CUT}ulysses_cp_algo": {"cp_exchange": "all-to-all", "left": set()},
+    f"{CUT}megatron_cp_algo": {"cp_exchange": "ring", "left": set()},
+    f"{CUT}hybrid_cp_algo": {"says": "in two ways"},
+    "--stage sft": {"microbatch": 1},
+    "--lora-r 8": {"says": ADAPTERS},
+    "--swap-attention": {"says": "host memory", "left": {"swap_attention"}},
+    # arguments.py, _add_mla_args: queries of their whole width, 32 of keys and values; those of
+    # MLATransformerConfig (512 and 512) are not what a command line gets
+    "--multi-latent-attention": {
+        "mla.kv_lora_rank": 32,
+        "mla.q_lora_rank": None,
+    },
+    "--multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536": {
+        "mla.q_lora_rank": 1536
+    },
+    # shared experts and leading dense layers were listed as unknown, and not in the model
+    **{
+        MINDSPEED + words: {
+            "moe.expert_ffn": width,
+            "moe.shared_ffn": 2 * width,
+            "moe.dense_layers": dense,
+        }
+        for words, width, dense in (
+            ("--moe-ffn-hidden-size 1408 --first-k-dense-replace 3", 1408, 3),
+            (
+                "--moe-intermediate-size 1408 --first-k-dense-replace -1",
+                1408,
+                0,
+            ),
+            ("--ffn-hidden-size 1024 --first-k-dense-replace 0", 1024, 0),
+        )
+    },
+}
+"""Arguments -> what they mean, as in `demand_meaning`."""
 
 
+@pytest.mark.parametrize("words", READ)
+def test_arguments_mean(words: str) -> None:
+    demand_meaning(bridge.read_file("a.sh", START + words), READ[words])
+
+
+# as in Pai-Megatron-Patch: it is printed first, quotes and all, and then run; where the other quote
+# stands in what only a run knows, a command is taken as it stands
 @pytest.mark.parametrize(
-    ("words", "width", "dense"),
+    ("text", "fields"),
     [
-        ("--moe-ffn-hidden-size 1408 --first-k-dense-replace 3", 1408, 3),
-        ("--moe-intermediate-size 1408 --first-k-dense-replace -1", 1408, 0),
-        ("--ffn-hidden-size 1024 --first-k-dense-replace 0", 1024, 0),
+        (
+            QUOTED.format(START.replace("\\\n", " ")),
+            {"moe.experts": 8, "moe.dense_layers": 2},
+        ),
+        (
+            f'eval "{START.replace(chr(92), " ")}--load \'$UNKNOWN"\n',
+            {"layers": "32"},
+        ),
     ],
 )
-def test_experts_of_mindspeed(words: str, width: int, dense: int) -> None:
-    """Shared experts and leading dense layers were listed as unknown, and not in the model."""
-    experts = tables(MINDSPEED + words)["model"]["moe"]
-    got = [experts[n] for n in ("expert_ffn", "shared_ffn", "dense_layers")]
-    assert got == [width, 2 * width, dense]
+def test_a_command_that_eval_starts(text: str, fields: dict[str, Any]) -> None:
+    demand_meaning(bridge.read_file("a.sh", text), fields)
 
 
+# they were read as Megatron's decoder, with a key that is not known
 @pytest.mark.parametrize(
-    ("algorithm", "exchange"),
-    [("ulysses_cp_algo", "all-to-all"), ("megatron_cp_algo", "ring")],
+    ("program", "words", "why"),
+    [
+        ("pretrain_gpt", "--enable-dsa-indexer", "."),
+        ("pretrain_gpt", "--full-attention-interval 4", "."),
+        ("pretrain_gpt", "--num-zero-experts 256", "."),
+        ("pretrain_gpt", "--enable-mhc", "."),
+        ("pretrain_gpt", "--stage dpo", "."),
+        (
+            "pretrain_gpt",
+            "--rollout-batch-size 128 --advantage-estimator grpo",
+            ".",
+        ),
+        ("evaluation", "", "measures a model"),
+    ],
 )
-def test_context_parallelism_of_mindspeed(
-    algorithm: str, exchange: str
+def test_another_model_or_loop_of_a_fork_is_refused(
+    program: str, words: str, why: str
 ) -> None:
-    said = f"--context-parallel-size 4 --context-parallel-algo {algorithm}"
-    file = bridge.read_file("a.sh", START + said)
-    assert file.tables["layout"]["cp_exchange"] == exchange
-    assert "context_parallel_algo" not in file.left
-
-
-def test_context_parallelism_in_two_ways_is_said() -> None:
-    said = "--context-parallel-size 4 --context-parallel-algo hybrid_cp_algo"
-    file = bridge.read_file("a.sh", START + said)
-    assert "in two ways" in file.left["context_parallel_algo"]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "--enable-dsa-indexer",
-        "--full-attention-interval 4",
-        "--num-zero-experts 256",
-        "--enable-mhc",
-        "--stage dpo",
-        "--rollout-batch-size 128 --advantage-estimator grpo",
-    ],
-)
-def test_another_model_or_loop_of_a_fork_is_refused(words: str) -> None:
-    """They were read as Megatron's decoder, with a key that is not known."""
-    with pytest.raises(BadInput):
-        tables(words)
-
-
-def test_what_a_fork_trains_and_how_is_read() -> None:
-    assert tables("--stage sft")["layout"]["microbatch"] == "1"
-    file = bridge.read_file("a.sh", START + "--lora-r 8 --swap-attention")
-    assert adapters_alone(file.left) == "lora_r"
-    assert "host memory" in file.left["swap_attention"]
-    with pytest.raises(BadInput, match="measures a model"):
-        bridge.read_file("a.sh", START.replace("pretrain_gpt", "evaluation"))
+    with refusal(why):
+        bridge.read_file(
+            "a.sh", START.replace("pretrain_gpt", program) + words
+        )

@@ -62,16 +62,6 @@ def vocabulary(name: str) -> Mapping[str, str]:
     return words
 
 
-def last_of_period(
-    layers: int, period: int, last: str, others: str
-) -> list[str]:
-    """The last of each `period` layers is another; 0: none is."""
-    return [
-        last if period and (i + 1) % period == 0 else others
-        for i in range(layers)
-    ]
-
-
 def windows(
     c: Config,
     default: Sequence[str],

@@ -14,7 +14,7 @@ from ..describe.read import brief
 from ..errors import BadInput
 from .hf_common import ACTIVATIONS
 from .hf_keys import Config, Fields
-from .hf_layers import last_of_period, layer_count, windows, words_of_list
+from .hf_layers import layer_count, windows, words_of_list
 
 
 def attention_types(c: Config, fields: Fields) -> Fields:
@@ -194,7 +194,9 @@ def gemma4(c: Config, fields: Fields) -> Fields:
     for key in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
         if key in c.known and c.get(key):
             raise c.refuse(f"{key} is {brief(c.get(key))}")
-    usual = last_of_period(layer_count(c), 6, "full", "sliding")
+    usual = [
+        "sliding" if (i + 1) % 6 else "full" for i in range(layer_count(c))
+    ]
     base = windows(c, [*usual[:-1], "full"])
     base["mixers"][-1] = "full"  # whatever the file says
     wide = of_full_layers(c, base["mixers"])

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from ..units import show
+from . import unreadable
 
 LARGEST = 512 * 2**20
 """Bytes of a trace, unpacked."""
@@ -150,9 +151,7 @@ def rows(path: str | Path) -> list[dict[str, Any]]:
             )
         trace = json.loads(data)
     except (OSError, EOFError) as error:
-        raise BadInput(
-            f"{str(path)[:200]} cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError):
         raise BadInput(
             f"{path} is not a trace of torch.profiler: it is not JSON"
