@@ -416,7 +416,7 @@ def test_numbers_of_yaml_are_numbers_to_pyyaml(value: float) -> None:
     with an exponent is written with a point, in braces too.
     """
     assert parse_yaml(f"a: {scalar_text(value)}", "") == {"a": value}
-    made = edit_yaml(
-        '{\n  "b": 1,\n}\n', {"a": ("(none)", value)}, {}, "a.yml"
-    )
-    assert parse_yaml(made, "") == {"a": value, "b": 1}
+    keys = {"a": value, "b": 1}
+    changes = {"a": ("(none)", value)}
+    made = edit_yaml('{\n  "b": 1,\n}\n', changes, keys, "a.yml")
+    assert parse_yaml(made, "") == keys

@@ -57,7 +57,10 @@ def job_diff(path: str, text: str, run: Job, job: Job) -> str:
         for key, pair in fields_apart(tables, run, job).items()
         if pair[0] != pair[1]
     }
-    return edit_toml(text, changes, flat_keys(tables, path), path)
+    new = {key: pair[1] for key, pair in changes.items()}
+    both = {**flat_keys(tables, path), **new}
+    keys = {key: value for key, value in both.items() if value != NONE}
+    return edit_toml(text, changes, keys, path)
 
 
 def fields_apart(
