@@ -38,10 +38,10 @@ def read_text(path: str | Path, largest: int = LARGEST) -> str:
     except UnicodeDecodeError:
         raise BadInput(f"{path} is not a UTF-8 text file") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
 
 
-def unreadable(path: str | Path, error: Exception) -> BadInput:
+def read_error(path: str | Path, error: Exception) -> BadInput:
     """The sentence for a file that the system does not give."""
     why = getattr(error, "strerror", None) or error
     return BadInput(f"{str(path)[:200]} cannot be read: {why}")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from ..errors import BadInput
 from ..units import show
-from . import unreadable
+from . import read_error
 
 LARGEST = 512 * 2**20
 """Bytes of a trace, unpacked."""
@@ -151,7 +151,7 @@ def rows(path: str | Path) -> list[dict[str, Any]]:
             )
         trace = json.loads(data)
     except (OSError, EOFError) as error:
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     except (ValueError, RecursionError):
         raise BadInput(
             f"{path} is not a trace of torch.profiler: it is not JSON"

@@ -25,7 +25,7 @@ from statistics import median
 
 from ..describe.shipped import shipped_table
 from ..errors import BadInput
-from . import unreadable
+from . import read_error
 
 LARGEST = 32 * 2**20
 """Bytes of a log that are read: of a longer one its first and its last half of so many."""
@@ -137,7 +137,7 @@ def read_log(path: str | Path) -> str:
                 file.seek(size - half)
                 data = data[:half] + b"\n" + file.read(half)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise unreadable(path, error) from None
+        raise read_error(path, error) from None
     return data.decode("utf-8", "replace")
 
 
