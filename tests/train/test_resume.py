@@ -22,6 +22,7 @@ from meshwright.formats.run_folder import attempts, read_run  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
 from meshwright.train import attempt  # noqa: E402
 from meshwright.units import show  # noqa: E402
+from refusals import refusal  # noqa: E402
 from shell import Shell  # noqa: E402
 
 SHORT: dict[str, Any] = {"steps": 6, "lr": 1e-3, "save_every": 3}
@@ -185,6 +186,16 @@ def test_half_a_line_of_a_killed_attempt_is_given_up(tmp_path: Path) -> None:
         assert attempt.begin(tmp_path, job, how, 3) == number
     assert [row["attempt"] for row in attempts(tmp_path)] == [1, 2, 3]
     assert load_job(tmp_path / "job.toml").model == job.model
+
+
+@pytest.mark.parametrize("key", ["layout", "job", "order", "train", "hashed"])
+def test_an_attempt_of_other_fields_is_a_sentence(
+    key: str, tmp_path: Path
+) -> None:
+    row = json.dumps({"attempt": 1, key: [1]})
+    (tmp_path / "attempts.jsonl").write_text(f"{row}\n")
+    with refusal(f"{key} of an attempt must be a table"):
+        attempts(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def attempts(folder: Path) -> tuple[dict[str, Any], ...]:
     )
     for row in rows:
         finite_number(row.get("attempt"), f"{path}: attempt")
-        for key in ("layout", "job", "order"):
+        for key in ("layout", "job", "order", "train", "hashed"):
             if not isinstance(row.get(key, {}), Mapping):
                 raise BadInput(f"{path}: {key} of an attempt must be a table")
     return tuple({"layout": {}, "job": {}, "order": {}, **row} for row in rows)

@@ -16,7 +16,7 @@ def losses(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot()
-    known = [(r["step"], r["loss"]) for r in rows if r["loss"] is not None]
+    known = [(r["step"], r["loss"]) for r in rows if r.get("loss") is not None]
     axes.plot(*zip(*known, strict=True), color="#bbccdd", lw=0.8)
     many = max(1, len(known) // 50)
     mean = [

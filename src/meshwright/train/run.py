@@ -240,8 +240,8 @@ def summary(plan: RunPlan) -> dict[str, Any]:
     columns = ("step_time_s", "tokens_per_s", "mfu", "cpu_s", "memory_bytes")
     return {
         "steps": rows[-1]["step"] if rows else 0,
-        "first_loss": rows[0]["loss"] if rows else None,
-        "last_loss": rows[-1]["loss"] if rows else None,
+        "first_loss": rows[0].get("loss") if rows else None,
+        "last_loss": rows[-1].get("loss") if rows else None,
         "eval_loss": next(
             (row["eval_loss"] for row in rows[::-1] if row.get("eval_loss")),
             None,
@@ -290,7 +290,7 @@ def leave(plan: RunPlan, alone: bool) -> None:
 def picture(plan: RunPlan) -> None:
     """The losses; where matplotlib is not installed, a line that says so."""
     rows = metrics(plan.folder / "metrics.jsonl")
-    if not any(row["loss"] is not None for row in rows):
+    if not any(row.get("loss") is not None for row in rows):
         return
     try:
         from ..report.losses import losses
