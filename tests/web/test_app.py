@@ -728,11 +728,11 @@ def test_a_price_is_of_a_chip_as_on_has_it() -> None:
     [
         (
             {"nonsense": 4.0},
-            "'nonsense' is not one of the chips here: h100-sxm, a100-80",
+            "prices: chip 'nonsense' is not known; known: a100-80, h100-sxm",
         ),
         (
             {"a100-40": 4.0},
-            "'a100-40' is not one of the chips here: a100-80, h100-sxm",
+            "prices: chip 'a100-40' is not known; did you mean a100-80 or h100-sxm?",
         ),
         ({"h100": 2.5, "h100-sxm": 3.0}, "h100-sxm is said twice, 2.5 and 3"),
         ({"h100": 0}, "'h100' must cost more than 0 and at most 1,000,000"),

@@ -193,15 +193,6 @@ def answer(
     return Answer(lambda: fields, lambda: card, lambda: [table], files=files)
 
 
-APART = (
-    ("--sensitivity", "--run"),
-    ("--sensitivity", "--chips"),
-    ("--sensitivity", "--growth"),
-)
-"""Options of which only one can be answered: other questions, and dates of ends that are not
-asked for."""
-
-
 BETWEEN = {
     "--run": (0, 1e40),
     "--chips": (0, 1e12),
@@ -233,28 +224,21 @@ def demand_answerable(
     growth: float | None,
 ) -> None:
     """BadInput for what cannot be answered, before anything is computed."""
-    demand_one_option(
-        {
-            "--sensitivity": sensitivity,
-            "--run": run is not None,
-            "--chips": chips is not None,
-            # a table of the paper's model has no dates
-            "--growth": growth is not None and model == "paper",
-        }
-    )
+    # other questions, and dates: a table of the paper's model has none
+    unanswered = {
+        "--run": run is not None,
+        "--chips": chips is not None,
+        "--growth": growth is not None and model == "paper",
+    }
+    for flag, given in unanswered.items():
+        if sensitivity and given:
+            raise BadInput(
+                f"{flag} has no effect with --sensitivity: leave one of them out"
+            )
     if model not in ("paper", "realistic"):
         raise BadInput(
             f"--model must be paper or realistic, not {model[:40]!r}"
         )
-
-
-def demand_one_option(given: Mapping[str, bool]) -> None:
-    """BadInput for two options of which one would be left unanswered."""
-    for first, second in APART:
-        if given[first] and given[second]:
-            raise BadInput(
-                f"{second} has no effect with {first}: leave one of them out"
-            )
 
 
 def scenario_named(text: str) -> Any:

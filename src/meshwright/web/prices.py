@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from difflib import SequenceMatcher
 
 from .. import catalog
 from ..describe.chip import MOST_USD
 from ..describe.job import Job
-from ..errors import BadInput
+from ..errors import BadInput, unknown
 
 Prices = Mapping[str, float]
-NAMED = 6
-"""Chips that a sentence names."""
 
 
 def chip_named(name: str, chips: Iterable[str]) -> str | None:
@@ -38,10 +35,7 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
     for name, rate in prices.items():
         chip = chip_named(name, chips)
         if chip is None:
-            raise BadInput(
-                f"prices: {name[:80]!r} is not one of the chips here:"
-                f" {', '.join(similar_chips(name, chips)[:NAMED]) or 'there is none'}"
-            )
+            raise unknown("prices: chip", name, chips)
         positive(name, rate)
         if rates.get(chip, rate) != rate:
             raise BadInput(
@@ -49,15 +43,6 @@ def by_chip(prices: Prices, chips: Iterable[str]) -> dict[str, float]:
             )
         rates[chip] = rate
     return rates
-
-
-def similar_chips(name: str, chips: Iterable[str]) -> list[str]:
-    """Chips, those written like the name first."""
-
-    def unlike(chip: str) -> float:
-        return -SequenceMatcher(None, name.lower(), chip).ratio()
-
-    return sorted(chips, key=unlike)
 
 
 def positive(name: str, rate: float) -> None:
