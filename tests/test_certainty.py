@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +11,18 @@ import pytest
 
 from layouts import cut
 from meshwright import (
+    Choices,
     Job,
     Layout,
     Prediction,
     catalog,
     cluster,
+    dump_job,
+    load_job,
     model,
     predict,
 )
+from meshwright.describe.assumptions import SETS, changed
 from meshwright.describe.families import framework_family
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
@@ -221,6 +226,35 @@ def test_no_runs_no_interval() -> None:
         ).interval_s
         is None
     )
+
+
+def test_a_changed_set_is_not_the_one_that_runs_were_compared_with(
+    dense: Prediction,
+) -> None:
+    """Another option of `realistic` leaves the name, but neither interval nor ties; what limits a
+    search, or the memory of a chip, leaves both.
+    """
+    how = dense.job.assumptions
+    ring = replace(how, network=replace(how.network, collective="ring"))
+    other = predict(replace(dense.job, assumptions=ring))
+    assert other.interval_s is None
+    assert certainty.resolution(other.job) == 0.0
+    assert [n for n in other.notes if "realistic is changed" in n] == [
+        "realistic is changed in network.collective: no published run was compared with that, so"
+        " no interval is given"
+    ]
+    share = replace(how.memory, capacity_share=0.9)
+    fewer = replace(how, choices=(Choices(tp=(8,)),), memory=share)
+    same = predict(replace(dense.job, assumptions=fewer))
+    assert same.interval_s == dense.interval_s
+    assert not any("is changed" in n for n in (*same.notes, *dense.notes))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_no_set_is_changed_by_the_file_of_its_plan(name: str) -> None:
+    job = Job("llama3-8b", "64xh100-sxm", 64, assumptions=name)
+    again = load_job(tomllib.loads(dump_job(job)))
+    assert changed(job.assumptions) == changed(again.assumptions) == []
 
 
 def test_the_nearest_runs_are_of_its_chip_and_software(

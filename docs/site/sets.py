@@ -22,7 +22,7 @@ from meshwright.describe import assumptions, framework, holding
 from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.choices import Choices
 from meshwright.describe.fields import ASK
-from meshwright.schedule import SCHEDULES
+from meshwright.schedule import SCHEDULES, orders
 from meshwright.schedule.schedule import Schedule
 
 LAWS: Mapping[tuple[str, str], list[str]] = {
@@ -219,10 +219,10 @@ def schedules_page() -> str:
 
 
 def file_of(schedule: Schedule) -> ModuleType:
-    """The module that a schedule is made in: the first that has it and does not import it."""
+    """The module that a schedule is made in."""
     homes = (
-        import_module(f"meshwright.schedule.{one.name}")
-        for one in iter_modules(import_module("meshwright.schedule").__path__)
+        import_module(f"{orders.__name__}.{one.name}")
+        for one in iter_modules(orders.__path__)
     )
     return next(
         home

@@ -56,7 +56,7 @@ ROOMS = {
     "cost": ("cost/*.py",),
     "layout": ("layout/*.py",),
     "step": ("step/*.py",),
-    "schedule": ("schedule/*.py",),
+    "schedule": ("schedule/*.py", "schedule/orders/*.py"),
     "program": ("program/*.py",),
     "prediction": ("prediction/*.py",),
     "search": ("search/*.py",),

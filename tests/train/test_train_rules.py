@@ -30,7 +30,7 @@ IMPOSSIBLE = {
     "heads 4 cannot be split": cut("tp3"),
     "must divide the 2 kv heads": cut("tp4"),
     "batch of 8 sequences cannot be split": cut("microbatch3"),
-    "no counterpart in PyTorch: take one of gpipe, 1f1b": cut("pp2 zb-h1"),
+    "no counterpart in PyTorch: take one of 1f1b, gpipe": cut("pp2 zb-h1"),
     "computes every layer twice more": cut("pp2 zbv full"),
     "recompute selective computes every layer twice more": cut(
         "pp2 zbv selective"

@@ -894,6 +894,20 @@ def ignored_fields(
     return fields
 
 
+def changed(how: Assumptions) -> list[str]:
+    """Fields in which a set times a step otherwise than the registered one of its name: choices
+    limit a search, and memory decides what fits.
+
+    >>> levels = replace(LBL.network, collective="levels")
+    >>> changed(replace(LBL, network=levels, choices=()))
+    ['network.collective']
+    """
+    own = SETS.get(how.name, how)
+    if own is how:
+        return []
+    return ignored_fields(how, own, (*WHOLE, "memory"))
+
+
 def differing(one: Any, other: Any, name: str) -> Iterator[str]:
     """Names of the fields in which two options differ, down to those of a `Hide`."""
     if not is_dataclass(one) or type(one) is not type(other):

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 from ..count.model import parameters
 from ..describe import shipped
+from ..describe.assumptions import changed
 from ..describe.families import framework_family
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
@@ -144,8 +145,8 @@ class Certainty(NamedTuple):
 
 def certainty(of: StepResult) -> Certainty | None:
     """How sure a prediction is; None under a set of assumptions that was compared with no runs."""
-    known = evidence().get(of.job.assumptions.name)
-    if known is None or of.job.profile is None:
+    known = evidence_for(of.job)
+    if not known or of.job.profile is None:
         return None
     kind = kind_of(of.job)
     mine = known["classes"].get(kind, {"rows": 0, "sources": ()})
@@ -299,7 +300,7 @@ def ratio(one: StepResult, other: StepResult) -> tuple[float, float] | None:
     b = certainty(other)
     if a is None or b is None:
         return None
-    known = evidence()[one.job.assumptions.name]
+    known = evidence_for(one.job)
     s = math.hypot(a.width, b.width)
     if (a.kind, one.job.assumptions.name) == (
         b.kind,
@@ -319,9 +320,15 @@ def resolution(job: Job) -> float:
     more often faster than not by a clear margin: below it they are ties. 0: the job's set was
     compared with no runs, so every difference counts.
     """
-    return float(
-        evidence().get(job.assumptions.name, {}).get("resolution", 0.0)
-    )
+    return float(evidence_for(job).get("resolution", 0.0))
+
+
+def evidence_for(job: Job) -> Mapping[str, Any]:
+    """How measured step times compare with what the job's set predicts; empty for a set that was
+    compared with no runs, or of which the job changes an option.
+    """
+    how = job.assumptions
+    return {} if changed(how) else evidence().get(how.name, {})
 
 
 def nearest_runs(job: Job, count: int = NEAREST) -> tuple[PublishedRun, ...]:

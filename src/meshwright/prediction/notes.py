@@ -12,8 +12,9 @@ from ..cost.chip import matrix_share
 from ..cost.shapes import constants
 from ..count.model import MODEL_FLOPS, executed_flops, kind_counts, model_flops
 from ..count.optimizer import orthogonal_flops
-from ..describe.assumptions import REALISTIC, search_refusal
+from ..describe.assumptions import REALISTIC, changed, search_refusal
 from ..describe.assumptions import UNMEASURED as CHIP_SHARE
+from ..describe.choices import first_few
 from ..describe.fields import fields_of
 from ..describe.framework import OF_CODE, framework
 from ..describe.kernels import Kernels, kernels
@@ -31,6 +32,7 @@ from ..num import product
 from ..program.coverage import beyond
 from ..step import oom
 from ..units import show
+from .certainty import evidence
 from .classes import untested_mixers
 from .result import StepResult
 from .runnable import not_there
@@ -207,11 +209,15 @@ def unmeasured_links(r: StepResult) -> list[str]:
 
 
 def of_set(r: StepResult) -> Iterator[str]:
-    """A sentence for what a set given for a machine is, for the framework of a traced model, and
-    for what a set does not time.
+    """A sentence for options that are not the set's own, for what a set given for a machine is, for
+    the framework of a traced model, and for what a set does not time.
     """
     job, layout = r.job, r.layout
     how, by = job.assumptions, job.profile
+    if other := changed(how):
+        runs = ": no published run was compared with that, so no interval is given"
+        known = runs if how.name in evidence() else ""
+        yield f"{how.name} is changed in {first_few(other)}{known}"
     measured = how.network.collective == "measured"
     if by and how.framework and measured and not job.framework:
         yield (

@@ -1,51 +1,43 @@
 """Pipeline schedules: who computes what in which order, and what that costs in idle time and in
 memory.
 
-One schedule per file; each is a `Schedule`: an order of actions, and what it says in closed form of
-the bubble of equal stages and of what ranks hold (`looped` serves five of them). `partition` and
-`stage_costs` say what lies on stages and ranks and what that takes; `timeline` replays any order
-and says when each action runs, `longest` only how long it takes, also of a table of layouts, and
-`replays` is what is asked of that.
+One schedule per file of `orders`, whatever lies there; each is a `Schedule`: an order of actions,
+and what it says in closed form of the bubble of equal stages and of what ranks hold (`looped`
+serves five of them). `partition` and `stage_costs` say what lies on stages and ranks and what that
+takes; `timeline` replays any order and says when each action runs, `longest` only how long it
+takes, also of a table of layouts, and `replays` is what is asked of that.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from ..errors import unknown
-from .breadth_first import BREADTH_FIRST
-from .controllable import V_HALF, V_MIN
-from .cost_aware import ZB_1P, ZB_2P
-from .dualpipe import DUALPIPE
-from .dualpipev import DUALPIPEV
-from .gpipe import GPIPE
-from .interleaved import INTERLEAVED
-from .interleaved_zero_bubble import INTERLEAVED_ZERO_BUBBLE
-from .one_f_one_b import ONE_F_ONE_B
+from . import orders
 from .schedule import Schedule
 from .timeline import Timeline, timeline_of_order
 from .types import Action, Order
-from .zbv import ZBV
-from .zero_bubble import ZB_H1, ZB_H2
 
-SCHEDULES = {
-    s.name: s
-    for s in (
-        GPIPE,
-        ONE_F_ONE_B,
-        INTERLEAVED,
-        ZB_H1,
-        ZB_H2,
-        ZB_1P,
-        ZB_2P,
-        INTERLEAVED_ZERO_BUBBLE,
-        ZBV,
-        DUALPIPEV,
-        DUALPIPE,
-        V_HALF,
-        V_MIN,
-        BREADTH_FIRST,
-    )
-}
-"""name -> schedule, simplest first."""
+
+def _all_in(files: list[str]) -> dict[str, Schedule]:
+    """name -> schedule of the modules there, simplest first: whole backward passes, few chunks."""
+    modules = [
+        import_module(f"{orders.__name__}.{found.name}")
+        for found in iter_modules(files)
+    ]
+    every = [
+        thing
+        for module in modules
+        for thing in vars(module).values()
+        if isinstance(thing, Schedule)
+    ]
+    every.sort(key=lambda s: (s.split_backward, s.chunks(2), s.name))
+    return {s.name: s for s in every}
+
+
+SCHEDULES = _all_in([*orders.__path__])
+"""name -> schedule."""
 
 
 def get(name: str) -> Schedule:

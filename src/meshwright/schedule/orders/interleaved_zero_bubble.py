@@ -16,8 +16,8 @@ Source: PyTorch's ScheduleInterleavedZeroBubble (torch 2.13), after Qi et al. 20
 
 from __future__ import annotations
 
-from ..num import Num, minimum
-from .looped import looped
+from ...num import Num, minimum
+from ..looped import looped
 
 
 def _bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:

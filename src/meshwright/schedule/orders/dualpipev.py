@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from functools import reduce
 
-from ..num import Num, maximum
-from .folded import numbered
-from .rules import Rule, two_chunks
-from .schedule import Schedule
-from .types import Order, folded_stage
+from ...num import Num, maximum
+from ..folded import numbered
+from ..rules import Rule, two_chunks
+from ..schedule import Schedule
+from ..types import Order, folded_stage
 
 
 def dualpipev_order(p: int, m: int, v: int) -> Order:

@@ -16,10 +16,10 @@ order is that of PyTorch's ScheduleLoopedBFS (torch 2.13).
 
 from __future__ import annotations
 
-from .looped import flush_bubble
-from .rules import many_chunks
-from .schedule import Schedule
-from .types import Action, Order, looped_stage
+from ..looped import flush_bubble
+from ..rules import many_chunks
+from ..schedule import Schedule
+from ..types import Action, Order, looped_stage
 
 
 def _order(p: int, m: int, v: int) -> Order:

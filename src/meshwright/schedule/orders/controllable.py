@@ -28,10 +28,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..num import Num, floor, minimum, where
-from .rules import two_chunks
-from .schedule import Flight, Schedule
-from .types import Action, Order, folded_stage
+from ...num import Num, floor, minimum, where
+from ..rules import two_chunks
+from ..schedule import Flight, Schedule
+from ..types import Action, Order, folded_stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -227,12 +227,12 @@ def _schedule(
 
     def late(p: int, m: int, v: int) -> float:
         # in the steady state W of the last stage follows its I at once
-        from .replays import order_holds
+        from ..replays import order_holds
 
         return 0.0 if m >= 2 * p else order_holds(schedule, p, m, v).late
 
     def heads(p: Num, m: Num, v: Num) -> tuple[Num, Num]:
-        from .replays import in_rows
+        from ..replays import in_rows
 
         return 1, in_rows(late, p, m, v)
 

@@ -9,7 +9,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.1, figure 4 top.
 
 from __future__ import annotations
 
-from .looped import flush_bubble, looped
+from ..looped import flush_bubble, looped
 
 ONE_F_ONE_B = looped(
     "1f1b",

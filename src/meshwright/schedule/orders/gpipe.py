@@ -9,10 +9,10 @@ section 2.2.1, (p-1)/m of the useful time m (f + i + w).
 
 from __future__ import annotations
 
-from .looped import flush_bubble
-from .rules import one_chunk
-from .schedule import Schedule
-from .types import Action, Order, looped_stage
+from ..looped import flush_bubble
+from ..rules import one_chunk
+from ..schedule import Schedule
+from ..types import Action, Order, looped_stage
 
 
 def _order(p: int, m: int, v: int) -> Order:

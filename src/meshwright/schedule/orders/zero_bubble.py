@@ -34,8 +34,8 @@ tests.
 
 from __future__ import annotations
 
-from ..num import Num, floor, minimum
-from .looped import looped
+from ...num import Num, floor, minimum
+from ..looped import looped
 
 
 def h1_bubble(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:

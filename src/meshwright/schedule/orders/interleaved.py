@@ -13,7 +13,7 @@ Source: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.2, figure 4 bottom.
 
 from __future__ import annotations
 
-from .looped import flush_bubble, looped
+from ..looped import flush_bubble, looped
 
 INTERLEAVED = looped(
     "interleaved",

@@ -8,11 +8,11 @@ Source: Qi et al. 2024 (arXiv 2401.10241), section 3.1 and its appendix.
 
 from __future__ import annotations
 
-from ..num import Num, minimum
-from .board import order_for
-from .rules import one_chunk
-from .schedule import Schedule
-from .types import Costs, Order, looped_stage
+from ...num import Num, minimum
+from ..board import order_for
+from ..rules import one_chunk
+from ..schedule import Schedule
+from ..types import Costs, Order, looped_stage
 
 
 def _schedule(name: str, title: str, times: float) -> Schedule:

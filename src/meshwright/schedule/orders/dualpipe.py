@@ -20,11 +20,11 @@ first.
 
 from __future__ import annotations
 
-from ..num import Num
+from ...num import Num
+from ..rules import Rule, two_chunks
+from ..schedule import Schedule
+from ..types import Action, Order, mirrored_stage
 from . import dualpipev
-from .rules import Rule, two_chunks
-from .schedule import Schedule
-from .types import Action, Order, mirrored_stage
 
 COPIES = 2
 

@@ -16,11 +16,11 @@ ScheduleZBVZeroBubble (torch 2.13).
 
 from __future__ import annotations
 
-from ..num import Num, minimum, where
-from .folded import numbered
-from .rules import two_chunks
-from .schedule import Schedule
-from .types import Order, folded_stage
+from ...num import Num, minimum, where
+from ..folded import numbered
+from ..rules import two_chunks
+from ..schedule import Schedule
+from ..types import Order, folded_stage
 
 
 def _order(p: int, m: int, v: int) -> Order:
