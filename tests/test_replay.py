@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from by_hand import FREE
 from meshwright import Job, Layout, predict
@@ -13,6 +15,7 @@ from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import SETS, Assumptions
 from meshwright.describe.fields import ASK
 from meshwright.layout.placement import placed
+from meshwright.layout.stages import stage_layers
 from meshwright.prediction import exact
 from meshwright.prediction import replay as module
 from meshwright.prediction.exact import passes_of_stages
@@ -119,6 +122,13 @@ def test_a_heavier_last_stage_is_seen() -> None:
     )
     assert heavy.stages[-1] > heavy.stages[3] == pytest.approx(light.stages[3])
     assert heavy.exact_s > light.exact_s
+
+
+@given(st.integers(1, 200), st.integers(1, 64))
+def test_stages_hold_all_layers(layers: int, stages: int) -> None:
+    held = [len(of) for of in stage_layers(layers, stages)]
+    assert len(held) == stages and sum(held) == layers
+    assert max(held) - min(held) <= 1
 
 
 @pytest.mark.parametrize(
