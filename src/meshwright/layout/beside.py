@@ -11,16 +11,13 @@ for its own replicas in a pipeline (megatron/training.py, setup_model_and_optimi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from ..describe.framework import Framework, framework
+from ..describe.framework import Framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import recompute
 from ..describe.software import Software
 from ..schedule import get as schedule_named
-from .rule import LayoutRule
+from .rule import LayoutRule, broken_sentences, with_rules
 
 PAIRED = ("dualpipe", "dualpipev")
 """Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
@@ -106,21 +103,9 @@ def rules_of(by: Framework | None) -> tuple[LayoutRule, ...]:
 
 def kept(job: Job) -> Job:
     """The job with a framework that runs only layouts that go with its settings."""
-    names = tuple(rule.name for rule in rules_of(job.profile))
-    if not names:
-        return job
-    by = job.framework or framework(job.usual_framework)
-    return replace(job, framework=replace(by, rules=(*by.rules, *names)))
+    return with_rules(job, rules_of(job.profile))
 
 
-def broken_settings(
-    job: Job, layout: Layout, rules: Sequence[LayoutRule] | None = None
-) -> list[str]:
-    """A sentence for each rule of the job's settings, or of others, that the (scalar) layout
-    breaks.
-    """
-    return [
-        rule.sentence(job, layout)
-        for rule in (rules_of(job.profile) if rules is None else rules)
-        if not rule.holds(job, layout)
-    ]
+def broken_settings(job: Job, layout: Layout) -> list[str]:
+    """A sentence for each rule of the job's settings that the (scalar) layout breaks."""
+    return broken_sentences(job, layout, rules_of(job.profile))

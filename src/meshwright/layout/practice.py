@@ -7,15 +7,14 @@ plan keeps all conventions of which the user names no field, and says what keepi
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import NamedTuple
 
 from ..describe.choices import refusal
-from ..describe.framework import Framework, framework
+from ..describe.framework import Framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.slices import axes
-from .rule import LayoutRule
+from .rule import LayoutRule, broken_sentences, with_rules
 
 MOST_CHUNKS = 8
 """Of a device. Published layouts of dense models have 2 to 8 (Narayanan et al. 2021, arXiv
@@ -121,21 +120,14 @@ def kept_conventions(
 
 def keeping(job: Job, conventions: Collection[Convention]) -> Job:
     """The job with a framework that runs only layouts that keep these conventions."""
-    if not conventions:
-        return job
-    by = job.framework or framework(job.usual_framework)
-    names = tuple(rule.name for each in conventions for rule in each.rules)
-    return replace(job, framework=replace(by, rules=(*by.rules, *names)))
+    return with_rules(
+        job, [rule for each in conventions for rule in each.rules]
+    )
 
 
 def broken_conventions(job: Job, layout: Layout) -> list[str]:
     """A sentence for each convention that the (scalar, placed) layout breaks."""
-    reasons = [
-        rule.sentence(job, layout)
-        for rule in PRACTICE
-        if not rule.holds(job, layout)
-    ]
-    return [*dict.fromkeys(reasons)]
+    return [*dict.fromkeys(broken_sentences(job, layout, PRACTICE))]
 
 
 def unusual(job: Job, layout: Layout) -> list[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ..describe.framework import framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import divisors
@@ -27,6 +28,26 @@ class LayoutRule:
     and groups), zero (with dp_replicate), recompute, sequence_parallel. One that looks at the
     schedule looks at no degree but pp. A search asks a rule as soon as all that it reads is known.
     """
+
+
+def broken_sentences(
+    job: Job, layout: Layout, rules: Iterable[LayoutRule]
+) -> list[str]:
+    """A sentence for each of the rules that the (scalar) layout breaks."""
+    return [
+        rule.sentence(job, layout)
+        for rule in rules
+        if not rule.holds(job, layout)
+    ]
+
+
+def with_rules(job: Job, rules: Iterable[LayoutRule]) -> Job:
+    """The job with a framework that runs only layouts that keep these rules too."""
+    names = tuple(rule.name for rule in rules)
+    if not names:
+        return job
+    by = job.framework or framework(job.usual_framework)
+    return replace(job, framework=replace(by, rules=(*by.rules, *names)))
 
 
 def divides(a: Any, b: Any) -> Any:

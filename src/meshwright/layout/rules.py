@@ -30,6 +30,7 @@ from . import alternatives, beside, cuts, practice, schemes, trainable
 from .placement import launched, launcher_orders, lays_out, lies, rooms
 from .rule import (
     LayoutRule,
+    broken_sentences,
     cuts_tokens,
     divides,
     may_be,
@@ -637,11 +638,7 @@ def named_rules(by: Framework) -> tuple[LayoutRule, ...]:
 
 def framework_refusals(job: Job, layout: Layout) -> list[str]:
     """Why the job's framework cannot run the (scalar) layout, a sentence each."""
-    why = [
-        rule.sentence(job, layout)
-        for rule in of_framework(job)
-        if not rule.holds(job, layout)
-    ]
+    why = broken_sentences(job, layout, of_framework(job))
     if why or not job.profile:
         return why
     return [*refusal(job.profile.choices, layout, job.profile.name)]
@@ -654,15 +651,12 @@ def broken(
     must exist.
     """
     schedule_named(layout.schedule)
-    first = (
-        [POSITIVE.sentence(job, layout)]
-        if not POSITIVE.holds(job, layout)
-        else []
+    return (
+        broken_sentences(job, layout, (POSITIVE,))
+        or broken_sentences(job, layout, rules)
+        or _placement(job, layout)
+        or framework_refusals(job, layout)
     )
-    why = first or [
-        r.sentence(job, layout) for r in rules if not r.holds(job, layout)
-    ]
-    return why or _placement(job, layout) or framework_refusals(job, layout)
 
 
 def _placement(job: Job, layout: Layout) -> list[str]:

@@ -128,11 +128,6 @@ def _software(job: Job) -> list[str]:
     return why
 
 
-def has_pipeline(l: Layout) -> Any:
-    """There is a pipeline."""
-    return l.pp > 1
-
-
 def splits_backward(l: Layout) -> bool:
     """The schedule cuts backward passes in two."""
     return schedule_named(l.schedule).split_backward
@@ -191,7 +186,7 @@ STARVED = LayoutRule(
 )
 CHUNKS = LayoutRule(
     "chunks need a pipeline",
-    lambda j, l: (l.interleave == 1) | has_pipeline(l),
+    lambda j, l: (l.interleave == 1) | (l.pp > 1),
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
     reads=("pp", "schedule"),
 )

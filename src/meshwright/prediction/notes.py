@@ -26,6 +26,7 @@ from ..describe.software import ATTENTION, Software
 from ..layout import practice, rules
 from ..layout.beside import PAIRED
 from ..layout.placement import exceeds_last
+from ..layout.rule import broken_sentences
 from ..layout.sequence import CHUNKS, multiple
 from ..layout.transformer_engine import exchanges
 from ..num import product
@@ -60,16 +61,11 @@ of the one with the least."""
 def prediction_notes(r: StepResult) -> tuple[str, ...]:
     """What is to be said: of a job and its layout, of what was measured, of seconds and bytes."""
     job, layout = r.job, r.layout
-    strict = (
-        rule.sentence(job, layout)
-        for rule in rules.STRICT
-        if not rule.holds(job, layout)
-    )
     return (
         *job.model.notes,
         *filter(None, (r.idle, search_refusal(job.assumptions, layout))),
         *length_of_run(r),
-        *strict,
+        *broken_sentences(job, layout, rules.STRICT),
         *part_of_units(r),
         *not_there(job),
         *assumed_rates(r),

@@ -22,5 +22,6 @@ def numbered(program: str) -> list[Action]:
         digit = word[1]
         passes = "IW" if kind == "B" else kind
         actions.append(Action(kind, int(digit), seen[passes[0] + digit]))
-        seen.update(k + digit for k in passes)
+        for each in passes:
+            seen[each + digit] += 1
     return actions

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from ..num import ceil_div
 from .bound import (
-    ROUND_DOWN,
     layer_seconds,
     least_layers,
     may_fit,
@@ -89,24 +87,6 @@ class Candidates:
     degrees: Table
     """Pipelines, with their numbers of chunks."""
 
-    @cached_property
-    def work(self) -> Column:
-        """Seconds that all layers of a batch take at least under each split, spread over all chips.
-
-        A device of p stages takes no less than 1 / p of what one stage takes (`layer_seconds`), and
-        no more than N / (tp cp p) replicas share the microbatches: p cancels out. Of 66,000 splits
-        of a mixture on 98,304 chips few are left for a table with all depths (1.36 -> 1.09 s).
-        """
-        job, splits, copies = (
-            self.state.job,
-            self.splits,
-            self.state.choice.copies,
-        )
-        one = layer_seconds(job, copies, np.array(float(copies)), self.layers)
-        ranks = splits["tp"] * splits["cp"] * copies
-        chips = job.cluster.chips * splits["microbatch"]
-        return np.asarray(one * (ROUND_DOWN * job.batch / chips) * ranks)
-
     @classmethod
     def from_splits(cls, state: SearchState, splits: Table) -> Candidates:
         """These splits with all pipelines of the space. Nothing makes a microbatch cheaper than no
@@ -127,14 +107,15 @@ class Candidates:
         layers = least_layers(costs)[:, which]
         return cls(state, splits, layers, pipelines(job, state.space))
 
-    def rows(self, limit: float = np.inf, some: Any = True) -> Intervals:
+    def rows(
+        self, limit: float = np.inf, some: Any = slice(None)
+    ) -> Intervals:
         """Rows with their most replicas, bounded by what their layers take, within a limit; of some
-        splits, a mask. What layers take does not depend on chunks, which come last.
+        splits, a mask or all. What layers take does not depend on chunks, which come last.
         """
         job, degrees = self.state.job, self.degrees
         pp, number = np.unique(degrees["pp"], return_inverse=True)
-        index = np.flatnonzero(some & (self.work <= limit))
-        part, layers = pick(self.splits, index), self.layers[:, index, None]
+        part, layers = pick(self.splits, some), self.layers[:, some, None]
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
         dp = replicas(job, grid, self.state.space)
         m = microbatch_count(job, grid | {"dp": dp})
@@ -147,10 +128,9 @@ class Candidates:
 
     def pipelines_within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""
-        fine: NDArray[np.bool_] = rows["pp"] == 1
         # papers' bubbles are no paths of an order
-        fine = (
-            fine
+        fine: NDArray[np.bool_] = (
+            (rows["pp"] == 1)
             | (limit == np.inf)
             | (not self.state.job.how.overlap.follows_schedule)
         )

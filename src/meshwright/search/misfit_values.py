@@ -43,7 +43,7 @@ def at_fault(job: Job, space: Space) -> list[str]:
     alone = {
         name: values
         for name, values in asked.items()
-        if not any_legal(job, _with_values(free, name, values))
+        if not any_legal(job, free.but(**{name: values}))
     }
     return [*_instead(job, free, alone, "here")] or [
         *_too_many(job, space),
@@ -64,11 +64,6 @@ def _too_many(job: Job, space: Space) -> Iterator[str]:
         yield f"{words} needs {ranks:,} chips, but the cluster has {chips:,}"
 
 
-def _with_values(space: Space, name: str, values: Values) -> Space:
-    """The space with these values for one field."""
-    return space.but(**{name: values})
-
-
 def _instead(
     job: Job, space: Space, asked: Mapping[str, Values], where: str
 ) -> Iterator[str]:
@@ -86,7 +81,7 @@ def _near(job: Job, space: Space, name: str, asked: Values) -> str:
     legal = (
         value
         for value in others[:TRIED]
-        if any_legal(job, _with_values(space, name, (value,)))
+        if any_legal(job, space.but(**{name: (value,)}))
     )
     found = [
         value for _, value in zip(range(NEAREST + 1), legal, strict=False)

@@ -64,8 +64,6 @@ class Sharding(NamedTuple):
 
     def layout(self, rows: Layout) -> Layout:
         """The same rows with these groups."""
-        if not self.in_groups:
-            return with_values(rows, zero=self.zero)
         return with_values(
             rows,
             zero=self.zero,

@@ -15,7 +15,7 @@ from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand_job
 from ..describe.layout import Layout
 from ..layout import beside, practice, rules
-from ..prediction.certainty import resolution
+from ..prediction.certainty import has_precedent, resolution
 from ..prediction.classes import sharding
 from ..prediction.runnable import not_there
 from . import precedent
@@ -149,7 +149,7 @@ def _prefer_precedent(question: Question, usual: Job, answer: Plan) -> Plan:
     """
     best = answer.best
     assert best is not None
-    if precedent.has_run(best):
+    if has_precedent(best.job, best.layout):
         return answer
     spaces = precedent.precedent_spaces(usual, question.spaces)
     other = (

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..describe.job import Job
 from ..describe.slices import axes
 from ..layout import beside, practice
-from ..prediction.certainty import has_precedent, resolution, shardings
+from ..prediction.certainty import resolution, shardings
 from ..prediction.prediction import Prediction, predict
 from .degrees import values_above_one
 from .families import Family
@@ -25,11 +25,6 @@ CUTTING_AXES = ("tp", "cp", "pp")
 """Axes that cut a model beside ZeRO's shards: those that `classes.sharding` names."""
 UNSHARDED = (0, 1)
 """ZeRO stages that leave weights and gradients whole."""
-
-
-def has_run(p: Prediction) -> bool:
-    """A published run of such a model shards so."""
-    return has_precedent(p.job, p.layout)
 
 
 def slow_end(p: Prediction) -> float:

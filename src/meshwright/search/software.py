@@ -151,6 +151,12 @@ def tuning(
     )
 
 
+def _runs_with(best: Prediction, setting: str, value: Any) -> bool:
+    """The layout of the answer goes with another value of a setting."""
+    job = with_settings(best.job, {setting: value})
+    return not beside.broken_settings(job, best.layout)
+
+
 def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
     """Each setting at each other value, the layout of the answer kept, best first; none that the
     layout cannot run, or that does nothing.
@@ -159,9 +165,7 @@ def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
         tuning(best, {name: value})
         for name, values in offers(best.job).items()
         for value in values
-        if not beside.broken_settings(
-            with_settings(best.job, {name: value}), best.layout
-        )
+        if _runs_with(best, name, value)
     )
     worth = (one for one in every if abs(one.merit) >= NO_CHANGE)
     return tuple(sorted(worth, key=lambda one: one.merit))
@@ -178,9 +182,7 @@ def best_tuning(best: Prediction, asked: Space) -> Tuning | None:
     own = {
         name: value
         for name, value in wanted.items()
-        if not beside.broken_settings(
-            with_settings(best.job, {name: value}), best.layout
-        )
+        if _runs_with(best, name, value)
     }
     one = _prune(best, own, best.layout)
     # a setting that makes the plan slower does not raise the limit of the search

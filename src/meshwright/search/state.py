@@ -103,7 +103,7 @@ class SearchState:
         self.choice = options(self.job, self.space)
         self.limit = self._limit_with(())
 
-    def _limit_with(self, merits: Sequence[float] | Column) -> float:
+    def _limit_with(self, merits: Sequence[float]) -> float:
         """What no newcomer may exceed beside layouts of these merits, the least first."""
         limit = self.within
         if len(merits) >= self.k:
@@ -152,9 +152,7 @@ class SearchState:
         merit, bytes_ = points.seconds[row], points.bytes[row]
         if self.weigh:
             merit = self.weigh(merit, bytes_)
-        # many newcomers limit each other, which spares sorting their rows
-        limit = min(self.limit, self._limit_with(np.sort(merit)))
-        kept = np.flatnonzero(merit <= limit)
+        kept = np.flatnonzero(merit <= self.limit)
         if not len(kept):
             return
         row = row[kept]

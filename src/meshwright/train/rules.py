@@ -14,7 +14,7 @@ from ..describe.layout import Layout
 from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout import rules
-from ..layout.rule import may_be
+from ..layout.rule import broken_sentences, may_be
 from ..layout.trainable import TRAINER
 from ..prediction.prediction import Prediction
 from ..program.memory import peak
@@ -48,11 +48,7 @@ def of_trainer(job: Job, layout: Layout) -> list[str]:
     """What the decoder, PyTorch's engine or ours cannot carry out, whatever framework the job
     names.
     """
-    return [
-        rule.sentence(job, layout)
-        for rule in TRAINER
-        if not rule.holds(job, layout)
-    ]
+    return broken_sentences(job, layout, TRAINER)
 
 
 def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:

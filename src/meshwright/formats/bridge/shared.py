@@ -18,6 +18,7 @@ from ...describe.read import brief
 from ...errors import BadInput
 from ...layout import beside
 from ...layout.placement import launched
+from ...layout.rule import broken_sentences
 from .keys import FUNCTIONS, Keys
 from .table import Format, get
 
@@ -386,7 +387,7 @@ def megatron_settings(job: Job) -> str:
     framework the job names (`layout.beside`): its offers hold for all that is built on it.
     """
     rules = beside.rules_asked(profile("megatron-core"), job.software)
-    return "; ".join(beside.broken_settings(job, job.layout, rules))
+    return "; ".join(broken_sentences(job, job.layout, rules))
 
 
 def shards(job: Job) -> int:
