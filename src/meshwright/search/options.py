@@ -57,11 +57,6 @@ class Sharding(NamedTuple):
             else self.copies
         )
 
-    @property
-    def in_groups(self) -> bool:
-        """It shards over less than all replicas."""
-        return self.copies != 1
-
     def layout(self, rows: Layout) -> Layout:
         """The same rows with these groups."""
         return with_values(
@@ -74,7 +69,9 @@ class Sharding(NamedTuple):
         """Where its groups are several, of several ranks each; more replicas are never fewer."""
         copies = self.copies_of(rows.tp, rows.cp, rows.dp)
         return (
-            (copies > 1) & (rows.replicas > copies) if self.in_groups else True
+            (copies > 1) & (rows.replicas > copies)
+            if self.copies != 1
+            else True
         )
 
     def __str__(self) -> str:
