@@ -2,18 +2,17 @@
 
     worked_out("4 * hidden if wide else 0", {"hidden": 8, "wide": True}) -> 32
 
-Python works them out, but only what is made of `PARTS`: there are no attributes, no indices, no
-powers and no loops, and dots are part of a name (`layout.tp`), so that a formula ends, and reaches
-nothing but its names.
+What a text may hold is in `BINARY` and `COMPARED`; there are no powers and no loops, and dots are
+part of a name (`layout.tp`), so that a formula ends, and reaches nothing but its names.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from types import CodeType
 from typing import Any, Protocol
 
 
@@ -24,14 +23,6 @@ class NamedValues(Protocol):
 
 
 Formula = Callable[[NamedValues], Any]
-PARTS = (
-    *(ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Tuple),
-    *(ast.UnaryOp, ast.Not, ast.USub, ast.BoolOp, ast.boolop, ast.IfExp),
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
-    *(ast.Compare, ast.cmpop, ast.Call, ast.keyword),
-)
-"""What a formula may be made of."""
-BRACES = re.compile(r"\{([^{}]+)\}")
 
 
 class FieldNames(dict[str, Any]):
@@ -50,43 +41,45 @@ class FieldNames(dict[str, Any]):
         return value
 
 
-class Paths(ast.NodeTransformer):
-    """Makes one name of a name with dots."""
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.Name:
-        """a.b as a name.  Raises ValueError behind anything but a name."""
-        path = ast.unparse(node)
-        if not all(part.isidentifier() for part in path.split(".")):
-            raise ValueError(f"no name of a formula: {path[:80]}")
-        return ast.copy_location(ast.Name(path, ast.Load()), node)
+BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+COMPARED: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+BRACES = re.compile(r"\{([^{}]+)\}")
+UNARY: dict[type, Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+}
 
 
 def worked_out(text: str, names: NamedValues) -> Any:
-    """The value of a formula.  Raises ValueError for a text that is none or that has other names,
-    and what its functions and operators raise.
+    """The value of a formula.  Raises ValueError for a text that is none, and what its functions
+    and operators raise.
     """
-    return value_of(formula(text), names)
-
-
-def value_of(code: CodeType, names: Any) -> Any:
-    """The value of a formula that is compiled."""
-    try:
-        return eval(code, {"__builtins__": {}}, names)
-    except NameError as error:
-        raise ValueError(f"no name of a formula: {error.name}") from None
+    return formula(text)(names)
 
 
 @cache
-def formula(text: str) -> CodeType:
-    """A text compiled once, since one is asked for each layer of a model."""
+def formula(text: str) -> Formula:
+    """What works a text out: closures, since one is asked for each layer of a model."""
     try:
-        tree = Paths().visit(ast.parse(text.strip(), mode="eval"))
-        for part in ast.walk(tree):
-            called = getattr(part, "func", None)
-            named = called is None or isinstance(called, ast.Name)
-            if not (named and isinstance(part, PARTS)):
-                raise ValueError(f"no part of a formula: {text[:80]}")
-        return compile(tree, "<formula>", "eval")
+        return _part(ast.parse(text, mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError):
         raise ValueError(f"no formula: {text[:80]}") from None
 
@@ -103,7 +96,7 @@ def calls(text: str, among: tuple[str, ...]) -> tuple[Formula, ...]:
     """The calls of these functions in a formula, also those that its conditions may pass over."""
     nodes = ast.walk(ast.parse(text, mode="eval"))
     return tuple(
-        partial(value_of, formula(ast.unparse(node)))
+        _part(node)
         for node in nodes
         if isinstance(node, ast.Call) and ast.unparse(node.func) in among
     )
@@ -112,3 +105,58 @@ def calls(text: str, among: tuple[str, ...]) -> tuple[Formula, ...]:
 def filled_in(text: str, names: NamedValues) -> str:
     """A sentence with the values of the formulas that stand in its braces."""
     return BRACES.sub(lambda m: str(worked_out(m[1], names)), text)
+
+
+def _part(node: ast.expr) -> Formula:
+    match node:
+        case ast.Constant(value=value):
+            return lambda names: value
+        case ast.Name(id=name):
+            return lambda names: names[name]
+        case ast.Attribute():
+            path = ast.unparse(node)
+            if not all(part.isidentifier() for part in path.split(".")):
+                raise ValueError(f"no name of a formula: {path[:80]}")
+            return partial(_dotted, path)
+        case ast.Tuple(elts=parts):
+            inner = [_part(part) for part in parts]
+            return lambda names: tuple(part(names) for part in inner)
+        case ast.UnaryOp(op=op, operand=one) if type(op) in UNARY:
+            unary, operand = UNARY[type(op)], _part(one)
+            return lambda names: unary(operand(names))
+        case ast.BinOp(left=a, op=op, right=b) if type(op) in BINARY:
+            return _pair(BINARY[type(op)], a, b)
+        case ast.Compare(left=a, ops=[op], comparators=[b]):
+            return _pair(COMPARED[type(op)], a, b)
+        case ast.BoolOp(op=op, values=[first, *rest]):
+            last = ast.BoolOp(op, rest) if len(rest) > 1 else rest[0]
+            left, right = _part(first), _part(last)
+            if isinstance(op, ast.And):
+                return lambda names: left(names) and right(names)
+            return lambda names: left(names) or right(names)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            when, yes, no = _part(test), _part(body), _part(other)
+            return lambda names: yes(names) if when(names) else no(names)
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            given = [_part(arg) for arg in args]
+            named = {str(k.arg): _part(k.value) for k in keywords}
+            return lambda names: names[name](
+                *(arg(names) for arg in given),
+                **{key: value(names) for key, value in named.items()},
+            )
+    raise ValueError(f"no part of a formula: {ast.unparse(node)[:80]}")
+
+
+def _dotted(path: str, names: NamedValues) -> Any:
+    """The value of a name with dots, which only some mappings have."""
+    try:
+        return names[path]
+    except KeyError:
+        raise ValueError(f"no name of a formula: {path[:80]}") from None
+
+
+def _pair(
+    operation: Callable[[Any, Any], Any], a: ast.expr, b: ast.expr
+) -> Formula:
+    left, right = _part(a), _part(b)
+    return lambda names: operation(left(names), right(names))

@@ -789,7 +789,7 @@ def _number(shell: Shell, text: str) -> str:
         plain = plain[:200].strip().replace("/", "//")
         plain = plain.replace("&&", " and ").replace("||", " or ")
         value = worked_out(plain, {})
-    except (ValueError, ZeroDivisionError, TypeError):
+    except (ValueError, ZeroDivisionError, TypeError, KeyError):
         return ""
     whole = isinstance(value, int) and abs(value) < MOST_NUMBER
     return str(int(value)) if whole else ""
