@@ -11,14 +11,12 @@ make up for. The second table lists the values that only runs tell.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
-import meshwright
+from pages import each_alone, written
+
 from meshwright.describe import fitted
 from meshwright.describe import framework as profiles
 from meshwright.describe import kernels as constants
@@ -35,10 +33,9 @@ from meshwright_studies.validate import (
     published,
     validate,
 )
+from meshwright_studies.validate.markdown import markdown_table
+from meshwright_studies.validate.rows import Row
 from meshwright_studies.validate.stats import stats
-
-BEGIN, END = "<!-- made by: python benchmarks/ablation.py -->", "<!-- end -->"
-CATALOGUE = Path(meshwright.__file__).parent / "catalog"
 
 
 def same(how: Assumptions) -> Assumptions:
@@ -53,6 +50,8 @@ class Law:
     name: str
     framework: Mapping[str, Any] = field(default_factory=dict)
     """Fields of every framework; a row's own setting of that name goes too."""
+    holding: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of every framework's `[holding]`."""
     kernels: Callable[[Kernels], Mapping[str, Any]] | None = None
     """Constants of every kind of chip."""
     how: Callable[[Assumptions], Assumptions] = same
@@ -193,10 +192,17 @@ LAWS = (
 
 def switched_off(law: Law) -> Assumptions:
     """Change what this process has read of the catalogue; the set to validate with."""
-    if law.framework:
+    if law.framework or law.holding:
         every = profiles.frameworks()
         every.update(
-            {name: replace(by, **law.framework) for name, by in every.items()}
+            {
+                name: replace(
+                    by,
+                    **law.framework,
+                    holding=replace(by.holding, **law.holding),
+                )
+                for name, by in every.items()
+            }
         )
         said = jobs.software_of
         names = {f.name for f in fields(Software)} & set(law.framework)
@@ -220,17 +226,10 @@ def switched_off(law: Law) -> Assumptions:
     return law.how(REALISTIC)
 
 
-def worth(place: int) -> Validation:
-    """All published rows without one of LAWS."""
-    return validate(published(), switched_off(LAWS[place]))
-
-
-def measured() -> Iterator[tuple[Law, Validation]]:
-    """Every law, each in a process of its own."""
-    fresh = multiprocessing.get_context("fork")
-    for place, law in enumerate(LAWS):
-        with fresh.Pool(1) as pool:
-            yield law, pool.apply(worth, (place,))
+def without(law: Law, rows: Sequence[Row] | None = None) -> Validation:
+    """All published rows, or some, without a law: this process's catalogue is changed."""
+    how = switched_off(law)
+    return validate(published() if rows is None else rows, how)
 
 
 COLUMNS = (
@@ -245,8 +244,9 @@ COLUMNS = (
 )
 
 
-def line(name: str, v: Validation) -> tuple[str, ...]:
-    """One line of the table; errors and regret in percent."""
+def line(law: Law) -> tuple[str, ...]:
+    """What a law is worth; errors and regret in percent."""
+    v = without(law)
     runs = v.having("step_time")
     every, dense, experts, apart = (
         stats([r.ratio for r in rows if r.ratio])
@@ -261,7 +261,7 @@ def line(name: str, v: Validation) -> tuple[str, ...]:
     medians = [of["median_abs_error"] for of in (dense, experts, apart)]
     regret = v.overall["ranking"]["regret_mean"]
     return (
-        name,
+        law.name,
         *_percents(shown),
         f"{100 * every['bias']:+.1f}",
         *_percents([*medians, regret]),
@@ -279,52 +279,18 @@ def marked() -> Iterator[tuple[str, ...]]:
         yield of.name, places, f"{of.prior:.3g}", f"{of.value:.3g}"
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table of Markdown, numbers to the right."""
-    rule = (
-        "|"
-        + "|".join("---" if i == 0 else "---:" for i in range(len(header)))
-        + "|"
-    )
-    head, *rest = (
-        "| " + " | ".join(cells) + " |" for cells in (header, *lines)
-    )
-    return "\n".join((head, rule, *rest))
-
-
 def tables() -> str:
     """Both tables."""
     known = list(marked())
     return "\n\n".join(
         (
             "Errors of step times in percent; each law off, the others as they are.",
-            table(COLUMNS, [line(law.name, v) for law, v in measured()]),
+            markdown_table(COLUMNS, each_alone(line, LAWS)),
             f"Numbers fitted to runs: {len(known)}.",
-            table(("number", "where", "prior", "fitted"), known),
+            markdown_table(("number", "where", "prior", "fitted"), known),
         )
     )
 
 
-def written(about: str | None, begin: str, made: Callable[[], str]) -> None:
-    """Print what is made, or write it into a page between its markers."""
-    parser = argparse.ArgumentParser(
-        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "-o",
-        dest="page",
-        type=Path,
-        help="a page to write the tables into, between its markers",
-    )
-    page, found = parser.parse_args().page, made()
-    if page is None:
-        print(found)
-        return
-    before, rest = page.read_text("utf-8").split(begin)
-    page.write_text(
-        f"{before}{begin}\n\n{found}\n\n{END}{rest.split(END, 1)[1]}", "utf-8"
-    )
-
-
 if __name__ == "__main__":
-    written(__doc__, BEGIN, tables)
+    written(__doc__, tables)

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ablation import table, written
+from pages import IMAGES, written
 
 from meshwright.describe.fitted import fitted_parameters
 from meshwright_studies.fitting.answer import (
@@ -47,10 +46,9 @@ from meshwright_studies.fitting.intervals import (
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
+from meshwright_studies.validate.markdown import markdown_table
 from meshwright_studies.validate.stats import quantile
 
-BEGIN = "<!-- made by: python benchmarks/accuracy.py -->"
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
 GOOD, BAD = 0.06, 0.10
 """Median errors of a class that count as good, and as bad."""
 PEERS = (
@@ -130,7 +128,7 @@ def overall(of: FitAnswer) -> str:
         f" {percent(scale['all_rows'])} %. The interval after such a scale, from the runs of the other"
         f" laboratories, contains {percent(inside_after_scale(of.laboratories))} % of a source's other rows."
     )
-    return table(HEADER, lines) + "\n\n" + after
+    return markdown_table(HEADER, lines) + "\n\n" + after
 
 
 def classes(of: FitAnswer) -> str:
@@ -188,7 +186,7 @@ def classes(of: FitAnswer) -> str:
         "nearer",
         "",
     )
-    return table(header, lines) + "\n\n" + sure(of)
+    return markdown_table(header, lines) + "\n\n" + sure(of)
 
 
 def constants_nearer(of: FitAnswer) -> str:
@@ -213,7 +211,7 @@ def constants_nearer(of: FitAnswer) -> str:
         )
     lines.sort(key=lambda cells: -int(cells[2]))
     header = ("class", "rows", "nearer", "%", "as good", "by")
-    return table(header, [one for one in lines if int(one[2])])
+    return markdown_table(header, [one for one in lines if int(one[2])])
 
 
 def nearer(model: RunModel, of: FitAnswer) -> str:
@@ -323,7 +321,7 @@ def sources(of: FitAnswer) -> str:
         lines.append(
             (name, str(e["rows"]), *cells, percent(there["median_abs_error"]))
         )
-    return table(
+    return markdown_table(
         ("source", "rows", "median", "mean", "bias", "median in the sample"),
         lines,
     )
@@ -354,7 +352,7 @@ def peers(of: FitAnswer) -> str:
         "",
         "ours without the laboratory: mean / median / bias",
     )
-    return table(header, lines)
+    return markdown_table(header, lines)
 
 
 def numbers(of: FitAnswer) -> str:
@@ -372,7 +370,7 @@ def numbers(of: FitAnswer) -> str:
                 alone,
             )
         )
-    return table(
+    return markdown_table(
         (
             "number",
             "prior",
@@ -570,4 +568,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    written(__doc__, BEGIN, page)
+    written(__doc__, page)

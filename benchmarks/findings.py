@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from ablation import written
+from pages import IMAGES, written
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, REALISTIC, SETS
@@ -31,8 +30,6 @@ from meshwright.search import plan
 from meshwright_studies.reproduce.megatron import formulas
 from meshwright_studies.reproduce.megatron.tables import selene
 
-BEGIN = "<!-- made by: python benchmarks/findings.py -->"
-IMAGES = Path(__file__).parents[1] / "docs" / "images"
 DOMAINS = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Chips that one NVLink domain joins."""
 RESTARTS = (600.0, 60.0, 10.0, 1.0, 0.1)
@@ -367,4 +364,4 @@ def picture(
 
 
 if __name__ == "__main__":
-    written(__doc__, BEGIN, answers)
+    written(__doc__, answers)

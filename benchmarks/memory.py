@@ -9,59 +9,46 @@ Nothing is fitted again, and each law has a process of its own (as in `ablation`
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from statistics import mean, median
-from typing import Any
 
-from ablation import Law, switched_off, table, written
+from ablation import Law, without
+from pages import each_alone, written
 
-from meshwright.describe import framework as profiles
-from meshwright_studies.validate import Validation, published, validate
-from meshwright_studies.validate.rows import Row
+from meshwright_studies.validate.markdown import markdown_table
 from meshwright_studies.validate.stats import quantile
 
-BEGIN = "<!-- made by: python benchmarks/memory.py -->"
-
-
-@dataclass(frozen=True)
-class Held:
-    """A law of what is held, switched off."""
-
-    name: str
-    holding: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every framework's `[holding]`."""
-    framework: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of every framework; a run's own setting of that name goes too."""
-
-
-LAWS = (
-    Held("nothing left out"),
-    Held("gradients by framework", {"gradient_bytes": {}}),
-    Held(
+EACH = (
+    Law("gradients by framework", holding={"gradient_bytes": {}}),
+    Law(
         "bytes of a logit (4 for all)",
-        framework={"loss": "compiled", "logits_gathered": False},
+        {"loss": "compiled", "logits_gathered": False},
     ),
-    Held(
-        "placeholders of weight gradients", {"dummy_weight_gradients": False}
+    Law(
+        "placeholders of weight gradients",
+        holding={"dummy_weight_gradients": False},
     ),
-    Held("norms of separate kernels", framework={"norm": "fused"}),
-    Held("outputs of pipeline stages", {"keeps_pipeline_outputs": False}),
-    Held("bucket of gradients", {"bucket_elements": 0.0}),
-    Held("temporaries of the backward pass", {"backward_share": 0.0}),
-    Held("copies at the step", {"step_bytes": 0.0}),
-    Held("gradients that arise late", {"gradients_freed": False}),
-    Held(
+    Law("norms of separate kernels", {"norm": "fused"}),
+    Law(
+        "outputs of pipeline stages", holding={"keeps_pipeline_outputs": False}
+    ),
+    Law("bucket of gradients", holding={"bucket_elements": 0.0}),
+    Law("temporaries of the backward pass", holding={"backward_share": 0.0}),
+    Law("copies at the step", holding={"step_bytes": 0.0}),
+    Law("gradients that arise late", holding={"gradients_freed": False}),
+    Law(
         "allocator and context",
-        {"allocator_share": 0.0, "allocator_need": 0.0},
         {"framework_bytes": 0.0},
+        {"allocator_share": 0.0, "allocator_need": 0.0},
     ),
 )
-EVERY = Held(
-    "all of them (what layers save)",
-    {name: off for law in LAWS for name, off in law.holding.items()},
-    {name: off for law in LAWS for name, off in law.framework.items()},
+LAWS = (
+    Law("nothing left out"),
+    *EACH,
+    Law(
+        "all of them (what layers save)",
+        {name: off for law in EACH for name, off in law.framework.items()},
+        {name: off for law in EACH for name, off in law.holding.items()},
+    ),
 )
 HEADER = (
     "without",
@@ -75,18 +62,8 @@ HEADER = (
 )
 
 
-def without(law: Held, rows: Sequence[Row] | None = None) -> Validation:
-    """All published runs, or some, without a law: this process's catalogue is changed."""
-    how = switched_off(Law(law.name, law.framework))
-    every = profiles.frameworks()
-    for name, by in list(every.items()):
-        held = replace(by.holding, **law.holding)
-        every[name] = replace(by, holding=held)
-    return validate(published() if rows is None else rows, how)
-
-
-def line(law: Held) -> tuple[str, ...]:
-    """One line of the table."""
+def line(law: Law) -> tuple[str, ...]:
+    """What a law is worth."""
     v = without(law)
     errors = dict[str, list[float]]()
     for row in v.having("memory"):
@@ -108,13 +85,8 @@ def line(law: Held) -> tuple[str, ...]:
     )
 
 
-def lines(laws: Sequence[Held] = (*LAWS, EVERY)) -> Iterator[tuple[str, ...]]:
-    """Every law, each in a process of its own."""
-    fresh = multiprocessing.get_context("fork")
-    for law in laws:
-        with fresh.Pool(1) as pool:
-            yield pool.apply(line, (law,))
-
-
 if __name__ == "__main__":
-    written(__doc__, BEGIN, lambda: table(HEADER, list(lines())))
+    written(
+        __doc__,
+        lambda: markdown_table(HEADER, each_alone(line, LAWS)),
+    )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import exp, log
 from typing import NamedTuple
 
-from ablation import table, written
+from pages import written
 
 from meshwright.describe import memory_error
 from meshwright.describe.families import framework_family
@@ -28,12 +28,12 @@ from meshwright.describe.memory_error import (
     risk_width,
 )
 from meshwright_studies.validate import published, validate
+from meshwright_studies.validate.markdown import markdown_table
 from meshwright_studies.validate.memory_errors import (
     errors_text,
     source_errors,
 )
 
-BEGIN = "<!-- made by: python benchmarks/memory_risk.py -->"
 LOST = 1e-3
 SWEEP = "aleph-alpha-sweep"
 """The one source that published its failures with its runs."""
@@ -160,4 +160,4 @@ if __name__ == "__main__":
     if "--errors" in sys.argv:
         print(errors_text(source_errors(validate(published()))), end="")
     else:
-        written(__doc__, BEGIN, lambda: table(HEADER, list(lines())))
+        written(__doc__, lambda: markdown_table(HEADER, list(lines())))

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ablation import table, written
+from pages import written
 
 from meshwright import Job, Plan, Prediction, plan, predict
 from meshwright.describe import shipped
@@ -23,8 +23,8 @@ from meshwright.formats.toml import load_job
 from meshwright.report.text import percent, risk_words, short_words
 from meshwright.search import recipe_layouts, recipes
 from meshwright.search.recipes import RISKY
+from meshwright_studies.validate.markdown import markdown_table
 
-BEGIN = "<!-- made by: python benchmarks/tuned.py -->"
 RUNS = (
     "megatron-bridge-087",
     "megatron-bridge-033",
@@ -149,9 +149,9 @@ def tables() -> str:
     return (
         f"Of {len(every)} published layouts that somebody tuned, {allowed} are allowed, and {near} are"
         f" within {NEAR:.0%} of the best layout that `plan` finds (both predicted).\n\n"
-        + table(header, lines(every))
+        + markdown_table(header, lines(every))
     )
 
 
 if __name__ == "__main__":
-    written(__doc__, BEGIN, tables)
+    written(__doc__, tables)

@@ -4,7 +4,6 @@ fitted number is listed, and the page of memory says what is computed.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import sys
 from functools import cache
@@ -16,6 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import ablation
 import memory
+from pages import each_alone
 
 from meshwright.describe import fitted
 from meshwright_studies.validate import published, validate
@@ -66,39 +66,36 @@ def unaligned(every: list[Row]) -> list[Row]:
 
 
 Without = dict[tuple[str, str], float]
-LAWS = {
-    "time": ablation.LAWS,
-    "memory": (*memory.LAWS, memory.EVERY),
-}
+LAWS = {"time": ablation.LAWS, "memory": memory.LAWS}
 """The first of each are all of them."""
 
 
-def seconds(place: int) -> Without:
-    """Predicted step times without one law."""
-    off = ablation.switched_off(ablation.LAWS[place])
-    found = validate(rows(), off).having("step_time")
-    return {(r.id, r.quantity): r.predicted or 0.0 for r in found}
-
-
-def held(place: int) -> Without:
-    """What is predicted of memory, and the chance to run out, without one law: of runs whose memory
-    is known, and of some that ran out of it.
-    """
+def of_memory() -> list[Row]:
+    """Runs whose memory is known, and some that ran out of it."""
     every = published()
     known = [r for r in every if r["measured"].get("memory_kind")]
     out = [r for r in every if r["measured"].get("oom")]
-    some = known[::3] + out[::8]
-    return {
-        (r.id, r.quantity): r.predicted or 0.0
-        for r in memory.without(LAWS["memory"][place], some).rows
-        if r.quantity in ("memory", "out_of_memory")
-    }
+    return known[::3] + out[::8]
 
 
 @cache
 def without(of: str, place: int) -> Without:
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply({"time": seconds, "memory": held}[of], (place,))
+    """What is predicted without one law."""
+    wanted, some = {
+        "time": (("step_time",), rows),
+        "memory": (("memory", "out_of_memory"), of_memory),
+    }[of]
+
+    def predicted(law: ablation.Law) -> Without:
+        found = ablation.without(law, some())
+        return {
+            (r.id, r.quantity): r.predicted or 0.0
+            for r in found.rows
+            if r.quantity in wanted and not r.held_out
+        }
+
+    (found,) = each_alone(predicted, LAWS[of][place : place + 1])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,7 @@ def test_the_first_line_has_all_laws() -> None:
 
 
 def test_the_page_of_memory_says_what_is_computed() -> None:
-    (computed,) = memory.lines(memory.LAWS[:1])
+    (computed,) = each_alone(memory.line, memory.LAWS[:1])
     page = Path(__file__).parents[1] / "docs" / "memory.md"
     assert " | ".join(computed) in page.read_text("utf-8")
 

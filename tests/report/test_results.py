@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console, RenderableType
 
@@ -12,6 +13,7 @@ from meshwright_studies.report.results import (
     validated,
 )
 from meshwright_studies.reproduce import STATUSES
+from meshwright_studies.validate import RowComparison, Validation
 
 
 def printed(part: RenderableType) -> str:
@@ -100,38 +102,24 @@ def test_a_statement_reads_yes_or_no_and_a_count_as_a_number() -> None:
     assert "begin with lbl-fig-4a.png" in card
 
 
-def test_validated_shows_errors_and_skips() -> None:
-    stats = {
-        "rows": 7,
-        "median_abs_error": 0.123,
-        "mean_abs_error": 0.2,
-        "p90_abs_error": 0.3,
-        "bias": -0.1,
-        "coverage": None,
-    }
-    overall = {
-        "step_time": stats,
-        "out_of_memory": {"rows": 3, "accuracy": 0.5},
-        "ranking": {"groups": 2, "spearman_median": None},
-    }
+def test_validated_shows_every_table_and_what_was_skipped() -> None:
+    """A run at 1.1 times what it measured, a run that ran out, and one of no chip."""
+    run = RowComparison("a", "someone", "step_time", 1.1, 1.0, (1.0, 1.2))
     text = printed(
         validated(
-            {
-                "overall": overall,
-                "sources": {"someone": stats},
-                "skipped": {"no chip": 4},
-                "fitted": 5,
-            }
+            Validation(
+                (
+                    run,
+                    replace(run, quantity="out_of_memory", predicted=0.75),
+                    replace(run, quantity=None, skipped="no chip"),
+                )
+            )
         )
     )
-    for words in (
-        "12.3 %",
-        "-10.0 %",
-        "someone",
-        "skipped 4: no chip",
-        "fitted to 5 of these step times",
-        "docs/accuracy.md",
-        "accuracy 0.5",
-        "groups 2",
+    for title, *words in (
+        ("Time, by source", "someone", "10.0%", "+10.0%"),
+        ("Out of memory", "someone", "1", "0"),
+        ("Skipped rows", "no chip", "1"),
     ):
-        assert words in text
+        below = text.partition(f"{title}\n")[2].partition("\n\n")[0]
+        assert all(word in below for word in words), title

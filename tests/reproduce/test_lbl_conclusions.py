@@ -39,10 +39,10 @@ def test_what_the_defects_decide() -> None:
 
 
 def test_figure_4a_says_what_the_paper_the_code_and_its_repair_say() -> None:
-    paper, ours = plots.verdicts("4a")
-    assert paper.startswith("the paper: PP increases to the depth until 4096")
-    assert "128 by the authors' code recomputed, 32 by the code" in ours
-    assert ours.endswith("reversed when the defects are repaired")
+    assert plots.verdicts("4a") == (
+        "PP increases to the depth until 4096 GPUs: reversed when the defects are repaired (their"
+        " code 128, repaired 32)",
+    )
     assert plots.verdicts("1") == ()
 
 
@@ -50,12 +50,12 @@ def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
     None
 ):
     pytest.importorskip("matplotlib")
-    from meshwright_studies.report import figures_lbl
+    from meshwright_studies.reproduce.lbl import pictures
 
     job = figures.paper_job(figures.GPT, "b200", 8, 16384)
     p = predict(job, Layout(tp=8, pp=64, zero=1))
-    figure = figures_lbl.bars(
-        {"x": ([p], ["one"])}, "title", ("the paper: a",)
+    figure = pictures.stacked(
+        {"x": ([p], ["one"])}, "title", ("the paper: a",), layouts=True
     )
     rows = [t.get_text() for t in figure.subfigs[0].axes[-1].get_yticklabels()]
     assert {"tp (n1)", "pp (np)", "dp (nd)"} < set(rows)

@@ -16,13 +16,13 @@ from meshwright_studies.reproduce import (
     merge,
     reproduce,
 )
-from meshwright_studies.reproduce.epoch.figures import figures as epoch
+from meshwright_studies.reproduce.epoch import FIGURES as epoch
 from meshwright_studies.reproduce.lbl.plots import figures_in_order as lbl
 from meshwright_studies.reproduce.megatron.plots import (
     measuring_figures as megatron,
 )
 from meshwright_studies.reproduce.report import Check, relative
-from meshwright_studies.reproduce.scaling_book.figures import figures as book
+from meshwright_studies.reproduce.scaling_book import FIGURES as book
 from meshwright_studies.reproduce.sources import find, format_of
 from refusals import refusal
 
@@ -142,21 +142,21 @@ def test_papers_name_modules_that_are_loaded_late() -> None:
 
 def test_the_card_says_what_was_written_and_where_to_begin() -> None:
     figures = [
-        *epoch(),
+        *epoch,
         *lbl(()),
         *megatron(),
-        *book(),
+        *book,
     ]
     names = [f.name for f in figures]
     assert set(FIRST) == set(PAPERS) and set(FIRST.values()) <= set(names)
-    data = Report("epoch", (check("a", 1, 1, 0),), (), epoch()).to_dict()
+    data = Report("epoch", (check("a", 1, 1, 0),), (), epoch).to_dict()
     rows = {
         r.label: r.text
         for r in reproduced_card(data, "out").items
         if isinstance(r, CardRow)
     }
     assert rows["written"].endswith("in out; begin with epoch-figure-6.png")
-    assert rows["written"].startswith(f"figures: {len(epoch())}, tables: 1,")
+    assert rows["written"].startswith(f"figures: {len(epoch)}, tables: 1,")
     usual = reproduced_card(data).items
     assert not [
         r for r in usual if isinstance(r, CardRow) and r.label == "written"

@@ -27,11 +27,11 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 def test_every_paper_lists_its_figures_and_draws_none() -> None:
     done = run("""
-from meshwright_studies.reproduce.epoch.figures import figures as epoch
+from meshwright_studies.reproduce.epoch import FIGURES as epoch
 from meshwright_studies.reproduce.lbl.plots import figures_in_order as lbl
 from meshwright_studies.reproduce.megatron.plots import measuring_figures as megatron
-from meshwright_studies.reproduce.scaling_book.figures import figures as book
-print([len(found) > 3 for found in (epoch(), lbl(()), megatron(), book())])
+from meshwright_studies.reproduce.scaling_book import FIGURES as book
+print([len(found) > 3 for found in (epoch, lbl(()), megatron(), book)])
 """)
     assert done.stdout == "[True, True, True, True]\n", done.stderr
 

@@ -5,7 +5,6 @@ read.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from validate_rows import cases, row
@@ -36,13 +35,6 @@ def test_a_program_is_its_framework(
     )
 
 
-@cases
-def test_words_of_a_setting(notes: str, setting: str, value: object) -> None:
-    found = software_of(row(notes=notes))
-    assert getattr(found.settings, setting) == value
-    assert not found.notes
-
-
 @pytest.mark.parametrize(
     ("notes", "setting"),
     [
@@ -68,49 +60,11 @@ def test_an_unknown_word_beside_a_known_program_is_noted() -> None:
     )
 
 
-@cases
-def test_recipes_of_fp8(precision: str, recipe: str) -> None:
-    found = software_of(row(precision=precision))
-    assert found.settings.float8 == (recipe or None)
-    assert not found.notes
-
-
 def test_fp8_without_a_recipe_is_noted() -> None:
     assert (
         "float8 is the framework's own"
         in software_of(row(precision="fp8")).notes[0]
     )
-
-
-@cases
-def test_gradients_as_the_row_says_or_else_as_the_framework_has_them(
-    precision: str, software: str, gradient_bytes: float
-) -> None:
-    assert (
-        job(
-            row(precision=precision, software=software, year=2022)
-        ).precision.gradient_bytes
-        == gradient_bytes
-    )
-
-
-@cases
-def test_the_attention_kernel_is_the_one_named_or_the_frameworks(
-    changes: dict[str, Any], kernel: str
-) -> None:
-    assert job(row(**changes)).attention_kernel == kernel
-
-
-@cases
-def test_programs_have_habits_and_years(
-    changes: dict[str, Any], habits: dict[str, Any]
-) -> None:
-    given = software_of(row(**changes)).settings.given
-    assert {name: given.get(name, "") for name in habits} == habits
-
-
-def test_ibms_gradients_have_two_bytes() -> None:
-    assert job(row(software="fms-fsdp (PyTorch FSDP)")).gradient_bytes == 2
 
 
 def test_the_states_that_korthikanti_counts_are_those_of_fp32_gradients() -> (
@@ -154,18 +108,6 @@ def test_torch_that_shards_is_fsdp() -> None:
     sharded = row(software="PyTorch 2.1", optimizer_sharding="FSDP")
     assert software_of(sharded).framework == "fsdp"
     assert software_of(row(software="PyTorch 2.1")).framework == "unknown"
-
-
-def test_torchtitan_compiles_on_request() -> None:
-    alone, compiled = (
-        software_of(row(software="torchtitan")),
-        software_of(row(software="torchtitan + torch.compile")),
-    )
-    assert (alone.settings.compiled, compiled.settings.compiled) == (
-        False,
-        True,
-    )
-    assert alone.notes and not compiled.notes
 
 
 def test_the_words_give_only_values_that_a_job_takes() -> None:
@@ -232,34 +174,6 @@ def test_classes_are_families_of_frameworks() -> None:
     assert class_named(
         chip_family(catalog.chip("gb300")), "", "dense", "fp4"
     ) == ("Blackwell, dense, FP4")
-
-
-@pytest.mark.parametrize(
-    ("source", "ends"),
-    [
-        ("asyncTP_llama3_h100_2025-06_torchtitan.md", "root"),
-        ("benchmarks/llama3_h100_202609.md", "apart"),
-        ("", "apart"),
-    ],
-)
-def test_torchtitans_ends_were_the_roots(source: str, ends: str) -> None:
-    """Since 2025-07 its embedding is a unit, and its norm and head are one."""
-    found = job(row(software="torchtitan", source_ref=source))
-    assert found.profile is not None and found.profile.ends == ends
-
-
-@pytest.mark.parametrize(
-    ("precision", "overlap"),
-    [("mxfp8", "all"), ("bf16", "all"), ("nvfp4", "backward")],
-)
-def test_bridge_overlaps_tensor_parallelism_but_in_fp4(
-    precision: str, overlap: str
-) -> None:
-    """Its recipes: tp_comm_overlap where tp > 1, and False with nvfp4."""
-    found = job(
-        row(software="Megatron-Bridge v0.4.2", year=2026, precision=precision)
-    )
-    assert found.profile is not None and found.profile.tp_overlap == overlap
 
 
 def test_automodel_has_a_profile_and_states_in_16_bits() -> None:

@@ -79,7 +79,7 @@ def validate(runs: Runs = None, /) -> Answer:
     return Answer(
         lambda: data,
         lambda: validated_card(data),
-        lambda: [validated(data)],
+        lambda: [validated(result)],
         files={
             ".csv": lambda: files.csv_text(data["rows"]),
             ".md": lambda: markdown(result),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,10 @@ from rich.text import Text
 from meshwright.report.card import Card, CardRow, CardTable
 from meshwright.report.tables import text_table
 from meshwright.report.text import percent
+
+from ..reproduce.report import sides
+from ..validate.markdown import sections
+from ..validate.result import Validation
 
 STYLES = {
     "match": "green",
@@ -110,11 +114,9 @@ def _off(check: Mapping[str, Any]) -> str:
 
 
 def _sides(check: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Published, computed and their difference; of a statement whether it holds."""
-    both = check["published"], check["computed"]
-    if isinstance(both[0], float) and both[0] == 1 and both[1] in (0, 1):
-        return "yes", "yes" if both[1] else "no", ""
-    return _number(both[0]), _number(both[1]), _off(check)
+    """Published, computed and their difference, which a statement has not."""
+    published, computed = sides(check["published"], check["computed"])
+    return published, computed, "" if published == "yes" else _off(check)
 
 
 def _worst(check: Mapping[str, Any]) -> tuple[int, float]:
@@ -131,7 +133,7 @@ def validated_card(data: Mapping[str, Any]) -> Card:
         named += sorted(sources, key=lambda of: -_error(of[1]))[:WORST]
     if held_out := data.get("held_out"):
         named.append((HELD_OUT, held_out["step_time"]))
-    rows = [(*_cells(name, stats, BRIEF), "") for name, stats in named]
+    rows = [(*_cells(name, stats), "") for name, stats in named]
     head = ("errors of", "rows", "median", "90 %", "bias", "in interval", "")
     n = sum(data["skipped"].values())
     left = [CardRow("skipped", f"{n:,} rows, with reasons: --all", rank=3)]
@@ -165,14 +167,11 @@ def _overall(
 
 HELD_OUT = "runs that no fit may use"
 BRIEF = ("median_abs_error", "p90_abs_error", "bias", "coverage")
-ERRORS = (BRIEF[0], "mean_abs_error", *BRIEF[1:])
 
 
-def _cells(
-    name: str, stats: Mapping[str, Any], keys: Sequence[str]
-) -> tuple[str, ...]:
+def _cells(name: str, stats: Mapping[str, Any]) -> tuple[str, ...]:
     """A row of errors."""
-    values = (stats.get(key) for key in keys)
+    values = (stats.get(key) for key in BRIEF)
     shown = ("" if v is None else percent(v) for v in values)
     return name, f"{stats['rows']:,}", *shown
 
@@ -228,37 +227,12 @@ def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
     )
 
 
-def _number(value: Any) -> str:
-    return (
-        ""
-        if value is None
-        else f"{value:.6g}"
-        if isinstance(value, (int, float))
-        else str(value)
-    )
-
-
-def validated(data: Mapping[str, Any]) -> RenderableType:
-    """Errors against measured runs: overall, by source, what was skipped, and what was assumed."""
-    table = text_table(
-        "predicted against measured | rows | median error | mean | 90th percentile | bias"
-        " | in the interval"
-    )
-    rows = [(*of, "bold") for of in _overall(data)]
-    for part in ("sources", "classes"):
-        rows += [(*of, "") for of in data.get(part, {}).items()]
-    if held_out := data.get("held_out"):
-        rows.append((HELD_OUT, held_out["step_time"], "bold"))
-        rows += [(*of, "") for of in held_out["sources"].items()]
-    for name, stats, style in rows:
-        table.add_row(*_cells(name, stats, ERRORS), style=style)
-    return Group(
-        table,
-        Text(),
-        *_fitted(data),
-        *_verdicts(data["overall"]),
-        *_skipped(data),
-    )
+def validated(v: Validation) -> RenderableType:
+    """Every table of errors against measured runs, with what was skipped and what was assumed."""
+    parts: list[RenderableType] = [*_fitted({"fitted": v.fitted})]
+    for title, columns, lines in sections(v):
+        parts += [Text(f"\n{title}", "bold"), text_table(columns, lines)]
+    return Group(*parts)
 
 
 def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
@@ -269,38 +243,3 @@ def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
             " farther off (docs/accuracy.md: errors with each laboratory left out)",
             "bold",
         )
-
-
-def _verdicts(overall: Mapping[str, Any]) -> Iterator[Text]:
-    """Out-of-memory and ranking, in words."""
-    for name in ("out_of_memory", "ranking"):
-        if isinstance(figures := overall.get(name), Mapping):
-            numbers = {
-                key: value
-                for key, value in figures.items()
-                if isinstance(value, (int, float))
-            }
-            words = ", ".join(
-                f"{key.replace('_', ' ')} {_number(value)}"
-                for key, value in numbers.items()
-            )
-            yield Text(f"{name.replace('_', ' ')}: {words}")
-            if told := [
-                row for row in figures.get("reliability", ()) if row["rows"]
-            ]:
-                yield Text(
-                    f"of the runs with a risk of {', '.join(map(_reliable, told))}"
-                )
-
-
-def _reliable(row: Mapping[str, Any]) -> str:
-    """How many runs of a range of risk ran out of memory."""
-    low, high = row["risk"]
-    return f"{percent(low)} to {percent(high)}: {percent(row['ran_out'])} of {row['rows']} ran out"
-
-
-def _skipped(data: Mapping[str, Any]) -> Iterator[Text]:
-    for reason, count in data["skipped"].items():
-        yield Text(f"skipped {count:,}: {reason}", "dim")
-    for note, ids in data.get("notes", {}).items():
-        yield Text(f"note on {len(ids):,}: {note}", "dim")

@@ -7,8 +7,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from meshwright.errors import BadInput
@@ -84,13 +86,32 @@ def table_of(
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A plot that is computed and drawn only when written."""
+    """A picture that is computed and drawn only when written."""
 
     name: str
     draw: Callable[[], Any]
     """() -> a matplotlib figure."""
     table: Callable[[], PaperTable] | None = None
     """() -> the numbers it shows, written beside it."""
+
+
+def pictures(
+    paper: str,
+    module: str,
+    names: Iterable[str],
+    tables: Mapping[str, Callable[[], PaperTable]] = MappingProxyType({}),
+) -> tuple[PaperFigure, ...]:
+    """The pictures that a module draws (its `PICTURES`: name -> how), imported when one is
+    written, because it needs matplotlib; tables: name -> the numbers behind it.
+    """
+
+    def draw(name: str) -> Any:
+        return import_module(f"{__package__}.{module}").PICTURES[name]()
+
+    return tuple(
+        PaperFigure(f"{paper}-{name}", partial(draw, name), tables.get(name))
+        for name in names
+    )
 
 
 @dataclass(frozen=True)
@@ -274,11 +295,20 @@ def write_table(table: PaperTable, folder: Path) -> None:
     pretty.write_text("\n".join(lines), "utf-8")
 
 
-def cell_text(value: Any) -> str:
-    """A cell for reading: six significant digits."""
+def cell_text(value: Any, digits: int = 6) -> str:
+    """A cell for reading."""
     if value is None:
         return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def sides(
+    published: float | None, computed: float | None, digits: int = 6
+) -> tuple[str, str]:
+    """Both sides of a check for reading; of a statement whether it holds."""
+    if isinstance(published, float) and published == 1 and computed in (0, 1):
+        return "yes", "yes" if computed else "no"
+    return cell_text(published, digits), cell_text(computed, digits)
 
 
 def _line(cells: Iterable[Any]) -> str:

@@ -14,7 +14,7 @@ from meshwright.describe.assumptions import Assumptions
 from meshwright.describe.chip import Chip
 from meshwright.describe.fields import ASK
 from meshwright.describe.framework import Framework, framework, questions_of
-from meshwright.describe.job import Job, with_gradients
+from meshwright.describe.job import PRECISIONS, Job, with_gradients
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import MLA, Model, MoE
 from meshwright.describe.precision import Precision
@@ -49,6 +49,10 @@ GROUP = re.compile(
 HYBRID = (
     r"\bhsdp\b|hybrid|(?:with)?in(?:side)?(?: \w+){0,2}"
     r" (?:slice|node|pod|domain)|(?:replicat\w*|data[- ]parallel) across"
+)
+EIGHT_BIT_GATHER = (
+    r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
+    r"|all[ _-]?gathers?\w* in (?:fp8|float8|8[ -]bit)|fsdp_(?:fp8|float8)_all_gather"
 )
 OFFLOADED = r"offload|\bnvme\b|zero-infinity|\bcpu\b"
 PIPELINE = re.compile(r"pp_layout=(e[t*\d|()]*m*l)")
@@ -131,18 +135,22 @@ def is_fsdp(row: Row) -> bool:
 def row_precision(
     row: Row, program: RowSoftware, by: Framework, chip: Chip
 ) -> Precision:
-    """The numbers of a row; those of gradients are the framework's where it does not say."""
-    said_of_fsdp = f"{sharding_of_row(row)} {text_of_row(row, 'notes')}"
-    precision = words.precision_in_words(
-        text_of_row(row, "precision"),
-        text_of_row(row, "software"),
-        chip,
-        said_of_fsdp if is_fsdp(row) else None,
-    )
-    text = words.texts_of_row(row)
-    if any(
+    """The numbers of a row; those of gradients are the framework's where it does not say. FSDP
+    gathers weights in 16 bits unless the row speaks of an 8-bit all-gather (llm-foundry's "bf16
+    compute"; an option of torchtitan's).
+    """
+    text, table = words.texts_of_row(row), words.word_table()
+    own = "bf16" if "bf16" in chip.matrix_flops else "fp16"
+    spoken = words.first_value(table.precision.values, text["precision"])
+    precision = PRECISIONS[spoken or own]
+    said = f"{text['precision']} {text['stack']} {text['notes']}"
+    if (
+        is_fsdp(row)
+        and precision.compute in ("fp8", "fp4")
+        and not words.speaks_of(EIGHT_BIT_GATHER, said)
+    ) or any(
         rule.holds(text, year=None, framework=by.name)
-        for rule in words.word_table().wide_gathers
+        for rule in table.wide_gathers
     ):
         precision = replace(precision, gather_bytes=precision.weight_bytes)
     return with_gradients(

@@ -14,24 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from meshwright.describe.chip import Chip
 from meshwright.describe.holding import Holding
-from meshwright.describe.job import (
-    OPTIMIZERS,
-    PRECISIONS,
-    Optimizer,
-    Precision,
-)
+from meshwright.describe.job import OPTIMIZERS, Optimizer
 from meshwright.describe.layout import Layout
 
 from ..shipped import shipped_text
 from .rows import Row, sharding_of_row, text_of_row
 
 JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
-EIGHT_BIT_GATHER = (
-    r"\b(?:fp8|float8|mxfp8)[ _-](?:all[ _-]?gather|(?:param\w*|weight)[ _-](?:all[ _-]?)?gather)"
-    r"|all[ _-]?gathers?\w* in (?:fp8|float8|8[ -]bit)|fsdp_(?:fp8|float8)_all_gather"
-)
 KERNEL_LIST = re.compile(r"kernels?[=:] ?(\w[\w.]*(?: ?\+ ?[\w. ]+)?)")
 DATED = re.compile(r"(20[12]\d)-?(0[1-9]|1[0-2])(?!\d)")
 T = TypeVar("T")
@@ -185,26 +175,6 @@ def speaks_of(pattern: str, words: str) -> bool:
 def is_jax(software: str) -> bool:
     """MaxText and other trainers on JAX."""
     return JAX.search(software) is not None
-
-
-def precision_in_words(
-    words: str, software: str, chip: Chip, fsdp: str | None = None
-) -> Precision:
-    """Which numbers are computed, kept and sent (those of gradients: `software`).
-
-    fsdp: what the row says of FSDP, None if it has none; FSDP gathers weights in 16 bits unless the
-    row speaks of an 8-bit all-gather (llm-foundry's "bf16 compute"; an option of torchtitan's).
-    """
-    own = "bf16" if "bf16" in chip.matrix_flops else "fp16"
-    compute = first_value(word_table().precision.values, words) or own
-    base = PRECISIONS[compute]
-    if (
-        fsdp is not None
-        and compute in ("fp8", "fp4")
-        and not speaks_of(EIGHT_BIT_GATHER, f"{words} {software} {fsdp}")
-    ):
-        base = replace(base, gather_bytes=PRECISIONS["bf16"].gather_bytes)
-    return base
 
 
 def optimizer(row: Row, fsdp: bool, holding: Holding) -> Optimizer:

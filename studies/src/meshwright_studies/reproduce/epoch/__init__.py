@@ -9,9 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ... import shipped as data
-from ..report import Check, PaperTable, Report, sourced, table_of
+from ..report import (
+    Check,
+    PaperTable,
+    Report,
+    pictures,
+    sourced,
+    table_of,
+)
 from . import golden, observations, sentences, square_products, tables
-from .figures import SCENARIOS, figures
+from .published import PRINTED, SCENARIOS
+
+FIGURES = pictures(
+    "epoch-figure",
+    "epoch.pictures",
+    ("5", "1", "10", "11", "7", "7-sparse", *PRINTED["utilisation"]),
+    {"5": square_products.table},
+)
 
 
 def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -50,7 +64,7 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
         "epoch",
         checks=tuple(checks),
         tables=(*map(golden.curve_table, curves), *more),
-        figures=figures(),
+        figures=FIGURES,
         notes=NOTES,
     )
 

@@ -1,8 +1,7 @@
 """Curves of the paper in files: cluster size and utilisation of every point, held against ours.
 
 A file is a CSV with a line a model: T_flop, n_gpu, util_vs_boost_peak, and, where they are,
-d_model, E, batch_tokens. Its scenario is told by the words of its name (fig8_h100_gnv_dense), or,
-if those do not fit the rows, by the rows themselves.
+E and degrees. Its scenario is told by its rows, whatever it is called.
 """
 
 from __future__ import annotations
@@ -94,55 +93,21 @@ def smooth(name: str) -> Curve:
     return curve(preset(name).smooth)
 
 
-LOW_LATENCY = r"latency|(?<![a-z0-9])(ll|lowlat|low)(?![a-z0-9])"
-NAMES = {
-    "v100": "v100",
-    "a100": "a100",
-    "h100-infinite-low-latency": r"infinite|(?<![a-z0-9])inf",
-    "h100-global-nvlink": "gnv|nvlink",
-    "h100-superpod": "superpod|(?<![a-z0-9])pod(?![a-z0-9])",
-    "h100-deepseek": "deepseek",
-    "h100-fixed": "no_?scal|fixed",
-    "h100-low-latency": LOW_LATENCY,
-    "h100": "",
-}
-"""Scenario -> what the name of a file of its curve has; the first that fits."""
-
-
-def guess(golden: Golden) -> str:
-    """The scenario that a file's name speaks of."""
-    text = golden.name.lower().replace("-", "_")
-    base = next(n for n, words in NAMES.items() if re.search(words, text))
-    if base == "h100-global-nvlink" and re.search(LOW_LATENCY, text):
-        base += "-low-latency"
-    sparse = "sparse" in text if golden.sparse is None else golden.sparse
-    return base + "/sparse" * sparse
-
-
 def identify(golden: Golden) -> str:
-    """The scenario whose curve a file shows: the one its name speaks of if that fits, else the one
-    that fits best.
-    """
-    first = guess(golden)
-    if points_matched(golden, first) == len(golden.rows):
-        return first
+    """The scenario whose curve a file shows: the one that fits best."""
     said = golden.sparse
     kinds = ("", "/sparse") if said is None else ("/sparse" * said,)
-    names = [first, *(base + kind for base in PRESETS for kind in kinds)]
-    return max(names, key=lambda name: points_matched(golden, name))
+    names = [base + kind for base in PRESETS for kind in kinds]
+    return max(names, key=lambda name: agreement(golden, name))
 
 
-def points_matched(golden: Golden, name: str) -> int:
-    """How many points of a file a scenario's curve has."""
-    points = ours(name).points
-    if abs(len(points) - len(golden.rows)) > len(golden.rows):
-        return 0
-    pairs = zip(golden.rows, points, strict=False)
+def agreement(golden: Golden, name: str) -> int:
+    """How many numbers of chips and utilisations of a file a scenario's curve has."""
+    pairs = zip(golden.rows, ours(name).points, strict=False)
     return sum(
-        same_run(row, p)
-        and row.chips == p.chips
-        and printed(row.utilisation, p.utilisation)
+        (row.chips == p.chips) + printed(row.utilisation, p.utilisation)
         for row, p in pairs
+        if same_run(row, p)
     )
 
 

@@ -18,3 +18,5 @@ LINEAR: dict[str, dict[str, list[str]]] = PRINTED["linear"]
 """Where -> scenario -> printed ends of linear scaling, dense and, in tables, sparse."""
 EXAMPLE_WIDTH = 53248.0
 """Of the dense H100 run at the end of linear scaling, which is shown in full."""
+SCENARIOS: dict[str, dict[str, str]] = PRINTED["scenarios"]
+"""Figure -> label -> scenario."""

@@ -27,7 +27,7 @@ from meshwright.describe.kernels import as_written
 
 from ... import shipped
 from ...validate.rows import lines_without_remarks
-from ..report import Check, PaperFigure, PaperTable, holds, judged, table_of
+from ..report import Check, PaperTable, holds, judged, table_of
 from .published import PRINTED
 from .tables import on_hierarchy
 
@@ -175,36 +175,3 @@ def table() -> PaperTable:
             for c in measured_calls()
         ),
     )
-
-
-def draw() -> Any:
-    """Time and utilisation by the side, the fit, and the laws."""
-    from ...report.figures_epoch import products_plot
-    from ...report.lines import verdict
-
-    _, side, seconds = map(np.array, zip(*measured_calls(), strict=True))
-    between = np.geomspace(side.min(), side.max(), 97)
-    laws = {
-        f"time, {name}": (between, [1e6 * law(float(n)) for n in between])
-        for name, law in LAWS.items()
-    }
-    fitted = between, 1e6 * least_squares(0, 1, 3).seconds(between)
-    figure = products_plot(
-        side,
-        1e6 * seconds,
-        2 * side**3 / seconds / chip("a100-80").peak("bf16"),
-        {"their fit, a + b n + d n³": fitted} | laws,
-        "Figure 5: square bf16 products on an A100\n(public tables in place of the paper's)",
-    )
-    verdict(
-        figure,
-        f"floor {floor_us():.1f} us (paper about {FLOOR_US}); between it and arithmetic a regime"
-        " that is {}linear\n"
-        f"in these tables: a term n² misses them by {least_squares(0, 2, 3).error:.0%}, a term n by"
-        f" {least_squares(0, 1, 3).error:.0%}, neither by {least_squares(0, 3).error:.0%}",
-        all(c.status != "mismatch" for c in checks()),
-    )
-    return figure
-
-
-FIGURE = PaperFigure("epoch-figure-5", draw, table)

@@ -4,13 +4,11 @@ is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from operator import sub
 from typing import Any
 
 from meshwright.describe.assumptions import LBL, Assumptions
-from meshwright.prediction.prediction import Prediction
 
 from ...validate.collectives import MeasuredCollective
 from ..report import PaperFigure, PaperTable, table_of
@@ -24,11 +22,8 @@ CODE = "the authors' code, recomputed (lbl-2024-code)"
 REPAIRED = "the authors' code, its defects repaired (lbl-2024)"
 EDITIONS = {CODE: LBL_CODE, REPAIRED: LBL}
 """What figures of layouts are drawn with, one above the other or, where they agree, once."""
-CHANGE = "what the repair changes"
 
 
-Draw = Callable[[LblFigure, str], Any]
-"""A figure and its title -> the picture."""
 Table = Callable[[LblFigure, str, str], PaperTable]
 """A figure, its name and title -> the numbers behind it."""
 
@@ -37,35 +32,31 @@ def figures_in_order(
     measured: tuple[MeasuredCollective, ...],
 ) -> tuple[PaperFigure, ...]:
     """The figures in the order of the paper."""
-    kinds: dict[str, tuple[Draw, Table]] = {
-        "layouts": (draw_bars, editions_table),
-        "scaling": (draw_bars, editions_table),
-        "days": (draw_systems, days_table),
-        "gain": (draw_systems, gains_table),
-        "chips": (draw_chips, chips_table),
+    tables: dict[str, tuple[str, Table]] = {
+        "layouts": ("bars", editions_table),
+        "scaling": ("bars", editions_table),
+        "days": ("systems", days_table),
+        "gain": ("systems", gains_table),
+        "chips": ("chips", chips_table),
         "collectives": (
-            partial(draw_collectives, measured),
+            "collectives",
             lambda *_: nccl.nccl_table(measured),
         ),
     }
-    return tuple(
-        _figure(of, *kinds[of.kind]) for of in f.paper_figures().values()
-    )
 
+    def figure(of: LblFigure) -> PaperFigure:
+        picture, table = tables[of.kind]
+        name, title = f"lbl-fig-{of.number}", f"Figure {of.number}: {of.what}"
 
-def _figure(of: LblFigure, draw: Draw, table: Table) -> PaperFigure:
-    name, title = f"lbl-fig-{of.number}", f"Figure {of.number}: {of.what}"
-    return PaperFigure(
-        name, partial(draw, of, title), partial(table, of, name, title)
-    )
+        def draw() -> Any:
+            from . import pictures  # matplotlib: only here
 
+            given = (measured,) if of.kind == "collectives" else ()
+            return getattr(pictures, picture)(*given, of, title)
 
-def draw_bars(of: LblFigure, title: str) -> Any:
-    """Bars of layouts, or of optima by number of GPUs."""
-    from ...report import figures_lbl
+        return PaperFigure(name, draw, partial(table, of, name, title))
 
-    draw = figures_lbl.bars if of.layouts else figures_lbl.strong_scaling
-    return draw(_shown(of), title, verdicts(of.number))
+    return tuple(map(figure, f.paper_figures().values()))
 
 
 def editions_table(of: LblFigure, name: str, title: str) -> PaperTable:
@@ -75,32 +66,14 @@ def editions_table(of: LblFigure, name: str, title: str) -> PaperTable:
 
 
 def verdicts(number: str) -> tuple[str, ...]:
-    """What the text concludes from a figure, what both editions say of it, and whether that holds:
-    one line each for the paper and for ours.
-    """
+    """What the text concludes from a figure, and what both editions say of it: a line each."""
     from .conclusions import conclusions
 
-    lines: list[str] = []
-    for of in conclusions():
-        figure, _, what = of.id.partition("/")
-        if figure == f"fig-{number}":
-            code, repaired = map(of.value, EDITIONS.values())
-            lines += [
-                f"the paper: {of.said} ({what}: {of.published:g})",
-                f"ours: {what}: {code:g} by the authors' code recomputed, {repaired:g} by the code"
-                f" repaired: {of.turned}",
-            ]
-    return tuple(lines)
-
-
-def _shown(of: LblFigure) -> dict[str, tuple[list[Prediction], list[str]]]:
-    """Predictions and labels of both editions."""
-    editions = {}
-    for edition, how in EDITIONS.items():
-        points = f.points_of(of.number, how)
-        predictions = [p.prediction for p in points]
-        editions[edition] = predictions, [p.label for p in points]
-    return editions
+    return tuple(
+        of.check().note
+        for of in conclusions()
+        if of.id.startswith(f"fig-{number}/")
+    )
 
 
 def systems(
@@ -146,40 +119,6 @@ def speedups(strategy: str, how: Assumptions) -> Values:
 GAIN = "more throughput than 1D [%]"
 
 
-def draw_systems(of: LblFigure, title: str) -> Any:
-    """Days or gains of the repaired edition, and beside them what the repair changes."""
-    from ...report.figures_lbl import curves
-
-    change: Callable[[float, float], float] = sub
-    axes = GAIN, "over the authors' code [points of a percent]"
-    days = of.kind == "days"
-    if days:
-        change = _more
-        axes = (
-            "training time [days]",
-            "days more than by the authors' code [%]",
-        )
-    code, repaired = (
-        system_days(of.strategy, of.model, how)
-        if days
-        else speedups(of.strategy, how)
-        for how in EDITIONS.values()
-    )
-    lines = {s: [*points.items()] for s, points in repaired.items()}
-    changes = {
-        s: [(n, change(x, code[s][n])) for n, x in points]
-        for s, points in lines.items()
-    }
-    panels = {REPAIRED: (lines, axes[0]), CHANGE: (changes, axes[1])}
-    # days go over orders of magnitude
-    return curves(panels, title, log_y=days)
-
-
-def _more(x: float, code: float) -> float:
-    """Per cent more than by the authors' code."""
-    return 100 * (x / code - 1)
-
-
 def days_table(of: LblFigure, name: str, title: str) -> PaperTable:
     """The optima of all systems."""
     return f.points_table(name, title, systems(of.strategy, of.model))
@@ -199,23 +138,6 @@ def gains_table(of: LblFigure, name: str, title: str) -> PaperTable:
     )
 
 
-def draw_chips(of: LblFigure, title: str) -> Any:
-    """Days by chip, the marks of the three generations where rows are arithmetic."""
-    from ...report.figures_lbl import heat
-
-    days = partial(f.days_by_chip, of.number)
-    return heat(
-        days(),
-        f.chip_rows(of.number),
-        f.MEMORY_SHARES,
-        title=title,
-        x=f"{of.columns} [of a B200]",
-        y=f"{of.rows} [of a B200]",
-        marks=f.generations() if of.rows == "arithmetic" else None,
-        others=days(LBL_CODE),
-    )
-
-
 def chips_table(of: LblFigure, name: str, title: str) -> PaperTable:
     """Days by two shares."""
     columns = map("{:g}".format, f.MEMORY_SHARES)
@@ -225,34 +147,4 @@ def chips_table(of: LblFigure, name: str, title: str) -> PaperTable:
         title,
         (f"{of.rows} / {of.columns}", *columns),
         tuple((share, *days) for share, days in rows),
-    )
-
-
-def draw_collectives(
-    rows: tuple[MeasuredCollective, ...], _: LblFigure, title: str
-) -> Any:
-    """All-gathers, measured and by the formula."""
-    from ...report.figures_lbl import collective_figure
-
-    every = [r for r in rows if r.collective == "allgather"]
-    gathers = [r for r in every if r.gpus == 32] or list(rows)
-    kinds = map(str, sorted({r.per_node for r in gathers}))
-    gathers += [r for r in every if r.per_node == 2 and r.gpus == 16]
-
-    def series(
-        value: Callable[[MeasuredCollective], float],
-    ) -> Mapping[str, list[tuple[float, float]]]:
-        return {
-            name: [
-                (r.bytes, value(r))
-                for r in gathers
-                if nccl.group_text(r) == name
-            ]
-            for name in dict.fromkeys(map(nccl.group_text, gathers))
-        }
-
-    return collective_figure(
-        series(lambda r: r.seconds),
-        series(nccl.paper_seconds),
-        title.format(kinds=" and ".join(kinds)),
     )

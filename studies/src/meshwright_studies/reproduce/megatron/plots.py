@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
-
-from meshwright.report.text import percent
 
 from ..report import Check, PaperFigure, PaperTable
 from . import analysis, tables, traffic, zero3
@@ -145,59 +142,6 @@ def claims() -> tuple[Check, ...]:
     )
 
 
-def statement(check: Check) -> str:
-    """What is said, without figure, model and size."""
-    parts = [p for p in check.id.split("/") if not p.endswith("GPUs")]
-    words = parts[-1].removesuffix(BYTES)
-    return MODEL.sub("", words).replace("_per_", "/")
-
-
-MODEL = re.compile(r"^\d+B, ")
-BATCH = re.compile(r"batch \d+")
-
-
-def told(words: str, checks: Sequence[Check]) -> str:
-    """One statement about one or several batches or sizes, in words."""
-    printed, n = {c.published for c in checks}, len(checks)
-    good = sum(c.status != "mismatch" for c in checks)
-    if printed == {1.0}:
-        return (
-            f"{words}: {('no', 'yes')[good] if n == 1 else f'{good} of {n}'}"
-        )
-    if len(printed) > 1:
-        return f"{words}: {good} of {n} agree"
-    at = [(said(c, c.computed), *BATCH.findall(c.id)) for c in checks]
-    ours = ", ".join(" at ".join(each if n > 1 else each[:1]) for each in at)
-    return f"{words}: {ours} ({said(checks[0], checks[0].published)} in the paper)"
-
-
-def said(check: Check, value: float | None) -> str:
-    """A side of a check with the unit of the figure's axis: shares, which are below 1, as per
-    cent.
-    """
-    assert value is not None and check.published is not None
-    if check.id.endswith(BYTES):
-        return f"{value / 1e12:.3g} TB/s"
-    return percent(value, 0) if abs(check.published) < 1 else f"{value:.3g}"
-
-
-BYTES = ", B_per_s"
-
-
-def table_1_sentence() -> str:
-    """How near the ten rows are, and in how many pairs the larger model is the faster one, as
-    printed.
-    """
-    (rises,) = (c for c in claims() if c.id == "table-1/rises with size")
-    rows = tables.table_1_rows()
-    most = max(abs(row.difference) for row in rows)
-    return (
-        f"within {percent(most, 0)} in all {len(rows)} rows; but of the {rises.published:g} pairs"
-        " of neighbours in which the larger model is faster in the paper (one more is a tie),"
-        f" {rises.computed:g} are so here"
-    )
-
-
 @dataclass(frozen=True)
 class Shown:
     """A figure of the paper with its lines."""
@@ -206,29 +150,12 @@ class Shown:
     curves: Callable[[], Curves]
     printed: Callable[[], Curves] = dict
     """Points of the paper."""
-    sentence: Callable[[], str] | None = None
-    """What we get, in words; None: from the checks."""
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """What the paper says of it, judged."""
         about = self.paper.about or (f"fig-{self.paper.number}/",)
         return tuple(c for c in claims() if any(a in c.id for a in about))
-
-    @property
-    def verdict(self) -> str:
-        """What we get for what the paper says, and whether that reproduces it: its checks."""
-        by = dict.fromkeys(map(statement, self.checks))
-        words = (
-            self.sentence()
-            if self.sentence
-            else "; ".join(
-                told(w, [c for c in self.checks if statement(c) == w])
-                for w in by
-            )
-        )
-        off = any(c.status == "mismatch" for c in self.checks)
-        return f"ours: {words}: {'NOT ' if off else ''}reproduced"
 
     @property
     def figure(self) -> PaperFigure:
@@ -239,19 +166,9 @@ class Shown:
 
     def draw(self) -> Any:
         """Ours, and open markers for what is printed."""
-        from ...report.figures_megatron import line_figure
+        from .pictures import lines_over_x  # matplotlib: only here
 
-        of = self.paper
-        return line_figure(
-            self.curves(),
-            of.title,
-            of.x,
-            y=of.y,
-            printed=self.printed(),
-            said=(of.at, of.said),
-            ours=self.verdict,
-            names=dict(enumerate(of.names, 1)),
-        )
+        return lines_over_x(self)
 
     def table(self, name: str) -> PaperTable:
         """The points of the figure as a table."""
@@ -272,7 +189,6 @@ LINES: dict[str, tuple[Callable[[], Any], ...]] = {
     "10": (
         partial(table_2, "predicted"),
         partial(table_2, "printed"),
-        zero3.lead_sentence,
     ),
     "12": (schedules,),
     "17": (recomputation,),
@@ -280,12 +196,11 @@ LINES: dict[str, tuple[Callable[[], Any], ...]] = {
     "table-1": (
         partial(table_1, "predicted"),
         partial(table_1, "printed"),
-        table_1_sentence,
     ),
     "section-5.8": (partial(fused, True), partial(fused, False)),
     "section-5.9": (partial(_crossing, True), partial(_crossing, False)),
 }
-"""Figure -> its lines, its printed points and its sentence; the others go over what varies."""
+"""Figure -> its lines and its printed points; the others go over what varies."""
 EVERY = tuple(
     Shown(of, *LINES.get(number, (partial(by_value, number),)))
     for number, of in paper_figures().items()

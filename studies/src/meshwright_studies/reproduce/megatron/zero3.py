@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from meshwright.report.text import percent
-
 from ..report import Check, check, holds
 from . import tables
 
@@ -44,29 +42,6 @@ def lead_checks() -> Iterator[Check]:
 
 LEAD_WITHIN = 0.25
 """Of a lead: as of the other gains that the paper prints."""
-
-
-def lead_sentence() -> str:
-    """Figure 10 in words: in how many pairs, by how much, and how far the throughputs are off."""
-    pairs = tables.table_2_pairs()
-    ahead, _ = pairs_ahead()
-    ptd = max(abs(p.predicted / p.printed - 1) for p in pairs)
-    zero3 = max(abs(p.zero3_predicted / p.zero3_printed - 1) for p in pairs)
-
-    def both(which: int) -> str:
-        ours, theirs = (
-            " and ".join(
-                percent(getattr(p, lead) - 1, 0) for p in pairs[which::3]
-            )
-            for lead in ("over", "printed_over")
-        )
-        return f"{ours} (paper {theirs})"
-
-    return (
-        f"PTD-P ahead in {ahead} of {len(pairs)} pairs, and the lead grows; but it leads by"
-        f" {both(0)} at the fewest GPUs and by {both(1)} at twice as many; throughput of PTD-P"
-        f" within {percent(ptd, 0)}, of ZeRO-3 within {percent(zero3, 0)}"
-    )
 
 
 def pairs_ahead() -> tuple[int, int]:

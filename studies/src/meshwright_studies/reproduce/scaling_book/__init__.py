@@ -6,8 +6,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..report import Report
-from . import figures, passes, published, tables
+from ..report import Report, pictures
+from . import passes, published, tables
+
+FIGURES = pictures(
+    "scaling-book",
+    "scaling_book.pictures",
+    ("ratio", "times", "explorer", "split", "zoom-sum", "zoom-max", "zero"),
+)
 
 
 def scaling_book_report(files: dict[str, tuple[Path, ...]]) -> Report:
@@ -25,7 +31,7 @@ def scaling_book_report(files: dict[str, tuple[Path, ...]]) -> Report:
             *(() if given else passes.pass_checks()),
         ),
         tables=tables.book_tables(),
-        figures=(*figures.figures(), *passes.pass_figures()),
+        figures=FIGURES,
         notes=NOTES,
     )
 

@@ -1,4 +1,4 @@
-"""Plots like the figures of Subramanian et al. 2024: bars with configurations, strong scaling,
+"""Pictures like the figures of Subramanian et al. 2024: bars with configurations, strong scaling,
 days, speedups, maps.
 """
 
@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from meshwright.describe.assumptions import LBL
 from meshwright.prediction.prediction import Prediction
 from meshwright.report.plots import (
     configuration,
@@ -26,7 +27,20 @@ from meshwright.report.plots import (
     wide,
 )
 
-from .lines import COLOURS, LINES, MARKERS, Curves, draw_lines, sheet
+from ...validate.collectives import MeasuredCollective
+from ..drawing import COLOURS, LINES, MARKERS, Curves, draw_lines, sheet
+from . import figures as f
+from . import nccl
+from .defects import LBL_CODE
+from .figures import LblFigure
+from .plots import (
+    EDITIONS,
+    GAIN,
+    REPAIRED,
+    speedups,
+    system_days,
+    verdicts,
+)
 
 TITLE_AT, EDITION_AT, TOP = 0.1, 0.35, 0.6
 LEFT, LEGEND, BOTTOM = 1.15, 1.4, 0.75
@@ -53,33 +67,29 @@ Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
 """Name of an edition -> its predictions and their names."""
 
 
-def bars(editions: Editions, title: str, said: Sequence[str] = ()) -> Figure:
-    """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2)."""
-    return _stacked(editions, title, said, height=8.0, draw=panels)
-
-
-def strong_scaling(
-    editions: Editions, title: str, said: Sequence[str] = ()
-) -> Figure:
-    """The optimum for each number of GPUs: step time, where it goes, memory, configuration (figures
-    4, A3).
+def bars(of: LblFigure, title: str) -> Figure:
+    """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2); or the optimum
+    for each number of GPUs: step time, where it goes, memory, configuration (figures 4, A3).
     """
-    return _stacked(editions, title, said, height=9.5, draw=_scaled)
+    editions = {}
+    for edition, how in EDITIONS.items():
+        points = f.points_of(of.number, how)
+        predictions = [p.prediction for p in points]
+        editions[edition] = predictions, [p.label for p in points]
+    return stacked(editions, title, verdicts(of.number), bool(of.layouts))
 
 
-def _stacked(
-    editions: Editions,
-    title: str,
-    said: Sequence[str],
-    height: float,
-    draw: Callable[[FigureBase, Sequence[Prediction], Sequence[str]], None],
+def stacked(
+    editions: Editions, title: str, said: Sequence[str], layouts: bool
 ) -> Figure:
     """A panel for each edition that has anything to show, one above the other, so that the cells
     stay legible on a page; one for all that agree. Red: what the first has not. Margins are the
     same in all figures, so nothing is measured before it is drawn.
 
-    said: lines below the title: what the paper concludes, and what ours says of it.
+    said: lines below the title: what the paper concludes, and what ours says of it;  layouts: of
+    one number of GPUs.
     """
+    height, draw = (8.0, panels) if layouts else (9.5, _scaled)
     shown = {k: v for k, v in editions.items() if v[0]}
     if same := agreement(shown):
         shown = {same: next(iter(shown.values()))}
@@ -216,49 +226,65 @@ PALEST = 0.2
 """Of the range of a map's values below the least of them: so much darker than paper is the best."""
 
 
-def curves(
-    shown: Mapping[str, tuple[Curves, str]], title: str, log_y: bool = True
-) -> Figure:
-    """A line for each system against the number of GPUs (figures 5, A4), in panels: name -> (lines,
-    what their y is). Of these the first may be logarithmic: the others are differences.
+def systems(of: LblFigure, title: str) -> Figure:
+    """Days or gains of each system against the number of GPUs by the repaired edition, and beside
+    them what the repair changes (figures 5, A4).
     """
-    n = len(shown)
-    figure = Figure(figsize=(1.5 + 6.0 * n, 5.0), layout="constrained")
+    days = of.kind == "days"
+    code, repaired = (
+        system_days(of.strategy, of.model, how)
+        if days
+        else speedups(of.strategy, how)
+        for how in EDITIONS.values()
+    )
+    lines = {s: [*points.items()] for s, points in repaired.items()}
+    changes = {
+        s: [
+            (n, 100 * (x / code[s][n] - 1) if days else x - code[s][n])
+            for n, x in points
+        ]
+        for s, points in lines.items()
+    }
+    y, change = (
+        ("training time [days]", "days more than by the authors' code [%]")
+        if days
+        else (GAIN, "over the authors' code [points of a percent]")
+    )
+    figure = Figure(figsize=(13.5, 5.0), layout="constrained")
     figure.suptitle(title, fontsize=11)
-    every = figure.subplots(1, n, squeeze=False)[0]
-    for axes, (name, (groups, y)) in zip(every, shown.items(), strict=True):
-        _systems(axes, groups, y, log_y and axes is every[0])
-        axes.set_title(name, fontsize=10)
-    every[-1].legend(
+    left, right = figure.subplots(1, 2)
+    left.set_title(REPAIRED, fontsize=10)
+    right.set_title("what the repair changes", fontsize=10)
+    _systems(left, lines, y)
+    _systems(right, changes, change)
+    right.axhline(0.0, color="black", linewidth=0.8)
+    # days go over orders of magnitude
+    if days:
+        left.set_yscale("log")
+        _plain_log(left)
+    else:
+        left.axhline(0.0, color="black", linewidth=0.8)
+    right.legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
     )
     return figure
 
 
-def _systems(axes: Axes, groups: Curves, y: str, log_y: bool) -> None:
+def _systems(axes: Axes, groups: Curves, y: str) -> None:
     for i, (name, points) in enumerate(groups.items()):
-        look: dict[str, Any] = {
-            "marker": MARKERS[i % 3],
-            "linestyle": LINES[i % 3],
-            "color": COLOURS[i // 3 % 6],
-        }
         axes.plot(
             *zip(*points, strict=True),
             label=name,
             markersize=5,
-            **look,
+            marker=MARKERS[i % 3],
+            linestyle=LINES[i % 3],
+            color=COLOURS[i // 3],
         )
     every = sorted({x for points in groups.values() for x, _ in points})
     axes.set_xscale("log", base=2)
     axes.set_xticks(every, [f"{x:g}" for x in every])
     axes.minorticks_off()
-    if log_y:
-        axes.set_yscale("log")
-        _plain_log(axes)
-    else:
-        axes.axhline(0.0, color="black", linewidth=0.8)
-    axes.set_xlabel("GPUs")
-    axes.set_ylabel(y)
+    axes.set(xlabel="GPUs", ylabel=y)
     axes.grid(alpha=0.3)
 
 
@@ -269,21 +295,16 @@ def _plain_log(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def heat(
-    values: Sequence[Sequence[float]],
-    rows: Sequence[float],
-    columns: Sequence[float],
-    title: str,
-    x: str,
-    y: str,
-    marks: Mapping[str, tuple[float, float]] | None,
-    others: Sequence[Sequence[float]],
-) -> Figure:
-    """A map of days, each cell with its number; hatched where nothing fits (figures A5, A6).
-
-    marks: name -> (share of the columns, share of the rows) of a known chip;  others: the values of
-    another edition, which stand in brackets where they read otherwise.
+def chips(of: LblFigure, title: str) -> Figure:
+    """A map of days by chip, each cell with its number, hatched where nothing fits, in brackets the
+    authors' code where it reads otherwise; rings on the three generations where rows are
+    arithmetic (figures A5, A6).
     """
+    values, others = (
+        f.days_by_chip(of.number, how) for how in (LBL, LBL_CODE)
+    )
+    rows, columns = f.chip_rows(of.number), f.MEMORY_SHARES
+    marks = f.generations() if of.rows == "arithmetic" else {}
     figure = Figure(figsize=(7.0, 5.0), layout="constrained")
     axes = figure.subplots()
     shown = [
@@ -301,8 +322,8 @@ def heat(
         for j, v in enumerate(line):
             known = math.isfinite(v)
             colour = "white" if known and shown[i][j] > middle else "black"
-            words, other = days(v), days(others[i][j]) if others else ""
-            more = f"\n({other})" if other not in ("", words) else ""
+            words, other = days(v), days(others[i][j])
+            more = f"\n({other})" if other != words else ""
             axes.text(
                 j,
                 i,
@@ -319,7 +340,7 @@ def heat(
                         ec="#cc8866", lw=0.0,
                     )
                 )  # fmt: skip
-    for name, (column, row) in (marks or {}).items():
+    for name, (column, row) in marks.items():
         at = _between(columns, column), _between(rows, row)
         axes.plot(*at, marker="o", ms=30, mfc="none", mec=MARK, mew=2.0)
         axes.annotate(
@@ -328,8 +349,9 @@ def heat(
         )  # fmt: skip
     axes.set_xticks(range(len(columns)), [f"{c:g}" for c in columns])
     axes.set_yticks(range(len(rows)), [f"{r:g}" for r in rows])
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set(
+        xlabel=f"{of.columns} [of a B200]", ylabel=f"{of.rows} [of a B200]"
+    )
     axes.set_title(fill(title, TITLE), fontsize=10)
     return figure
 
@@ -346,20 +368,35 @@ def _between(values: Sequence[float], x: float) -> float:
     return i + (x - values[i]) / (values[i + 1] - values[i])
 
 
-def collective_figure(
-    measured: Curves, predicted: Curves, title: str
+def collectives(
+    rows: tuple[MeasuredCollective, ...], _: LblFigure, title: str
 ) -> Figure:
-    """Measured marks and the formula's line against bytes (figure A1)."""
+    """All-gathers, measured and by the formula, against bytes (figure A1)."""
+    every = [r for r in rows if r.collective == "allgather"]
+    gathers = [r for r in every if r.gpus == 32] or list(rows)
+    kinds = map(str, sorted({r.per_node for r in gathers}))
+    gathers += [r for r in every if r.per_node == 2 and r.gpus == 16]
+    title = title.format(kinds=" and ".join(kinds))
+
+    def series(
+        what: str, value: Callable[[MeasuredCollective], float]
+    ) -> Curves:
+        return {
+            f"{name}, {what}": [
+                (r.bytes, value(r))
+                for r in gathers
+                if nccl.group_text(r) == name
+            ]
+            for name in dict.fromkeys(map(nccl.group_text, gathers))
+        }
+
     figure, axes = sheet(fill(title, TITLE), height=5.0)
-    marks = {f"{name}, measured": points for name, points in measured.items()}
-    lines = {f"{name}, formula": points for name, points in predicted.items()}
-    draw_lines(axes, marks, linestyle="")
-    draw_lines(axes, lines, marker="")
+    draw_lines(axes, series("measured", lambda r: r.seconds), linestyle="")
+    draw_lines(axes, series("formula", nccl.paper_seconds), marker="")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _bytes(v)))
-    axes.set_xlabel("size of the vector")
-    axes.set_ylabel("time [s]")
+    axes.set(xlabel="size of the vector", ylabel="time [s]")
     axes.legend(frameon=False, fontsize=8)
     return figure
 

@@ -1,15 +1,14 @@
-"""Plots like the figures of Narayanan et al. 2021: a line for each batch or machine."""
+"""Pictures like those of Narayanan et al. 2021: a line for each batch or machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from textwrap import fill
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from .lines import Curves, draw_lines, sheet, verdict
+from ..drawing import draw_lines, sheet, verdict
+from .plots import Shown
 
 WIDE = 16
 """Ratio of the largest to the smallest x from which the axis is logarithmic."""
@@ -19,36 +18,23 @@ RING = 11
 """Points across of an open marker: seen around a filled one too."""
 MOST_INSIDE = 6
 """Entries of a legend that has room inside the axes."""
-LINE = 12
-"""Characters of a verdict for each inch."""
-NONE: Curves = MappingProxyType({})
-NO_NAMES: Mapping[float, str] = MappingProxyType({})
 
 
-def line_figure(
-    curves: Curves,
-    title: str,
-    x: str,
-    y: str,
-    printed: Curves,
-    said: tuple[float | None, str],
-    ours: str,
-    names: Mapping[float, str],
-) -> Figure:
-    """Lines with markers over a doubling (or evenly spaced) x axis.
-
-    printed: points of the paper, as open markers;  said: what its text says of the figure, and the
-    x that it is about;  ours: what ours says of that, red where it is another;  names: of x.
+def lines_over_x(of: Shown) -> Figure:
+    """Lines with markers over a doubling (or evenly spaced) x axis; open markers: points of the
+    paper, whose words stand in the title and are judged below.
     """
+    paper, curves, printed = of.paper, of.curves(), of.printed()
     # the legend stands beside the axes where it would cover points
     many = len(curves) + len(printed) > MOST_INSIDE
-    width = 8.0 if many else 6.0
-    at, words = said
+    said = f"\nthe paper: {paper.said}" if paper.said else ""
     figure, axes = sheet(
-        f"{title}\nthe paper: {words}" if words else title,
-        width=width,
+        paper.title + said,
+        width=8.0 if many else 6.0,
         height=4.0,
         size=9,
+        xlabel=paper.x,
+        ylabel=paper.y,
     )
     draw_lines(axes, curves)
     draw_lines(
@@ -66,6 +52,7 @@ def line_figure(
     ):
         axes.set_xscale("log", base=2)
     ticks = apart(every, log=wide)
+    names = dict(enumerate(paper.names, 1))
     axes.set_xticks(ticks, [names.get(a, f"{a:g}") for a in ticks])
     if len(ticks) > len(apart(every, log=wide, gap=SLANTED)):
         axes.tick_params(axis="x", labelrotation=45)
@@ -73,19 +60,15 @@ def line_figure(
         axes.margins(x=0.3)
     axes.minorticks_off()
     axes.set_ylim(0, 1.08 * max(b for points in shown for _, b in points))
-    axes.set_ylabel(y)
-    if at is not None:
+    if paper.at is not None:
         axes.axvline(
-            at,
+            paper.at,
             color="black",
             linestyle=(0, (1, 2)),
             linewidth=1.2,
-            label=f"the paper's {x.split(' (')[0]}",
+            label=f"the paper's {paper.x.split(' (')[0]}",
         )
-    axes.set_xlabel(x)
-    if ours:
-        words = fill(ours, int(LINE * width), break_on_hyphens=False)
-        verdict(figure, words, "NOT" not in words)
+    verdict(figure, of.checks)
     (figure if many else axes).legend(
         loc="outside right center" if many else "best",
         frameon=False,
