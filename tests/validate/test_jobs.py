@@ -96,23 +96,25 @@ def test_a_row_becomes_its_job() -> None:
 
 
 @cases
-def test_bandwidth_between_nodes(
-    far: str, per_node: int, gigabit: float
+def test_a_machine_has_the_links_that_a_row_names(
+    gpu: str, per_node: int, near: str, far: str, fields: dict[str, Any]
 ) -> None:
-    assert (
-        network_of_row("H100-80GB-SXM", per_node, "nvlink4", far.lower())
-        .dims[-1]
-        .bandwidth
-        == gigabit * 1e9 / 8
-    )
-
-
-@cases
-def test_rates_between_nodes_as_a_gpu_reaches_them(
-    gpu: str, far: str, per_node: int, gigabit: float
-) -> None:
-    dim = network_of_row(gpu, per_node, "", far).dims[-1]
-    assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit * 1e9 / 8)
+    found = network_of_row(gpu, per_node, near, far)
+    for name, value in fields.items():
+        place, _, what = name.partition(".")
+        which = {"near": 0, "far": -1}[place]
+        dim = found.dims[which]
+        if what == "rate":
+            assert dim.bandwidth / dim.shared_by == pytest.approx(value)
+        elif what == "like":
+            known = catalog.network(value).dims[which]
+            assert (dim.name, dim.efficiency, dim.latency) == (
+                known.name,
+                known.efficiency,
+                known.latency,
+            )
+        else:
+            assert getattr(dim, what) == value
 
 
 @cases
@@ -228,56 +230,6 @@ def test_a_size_of_maxtext_is_its_own_decoder() -> None:
     assert not (model.bias or model.qkv_bias or model.dropout)
     gpt = job({**of, "software": "Megatron-LM"}).model
     assert (gpt.norms_per_layer, gpt.bias, gpt.dropout) == (2, True, True)
-
-
-@cases
-def test_bandwidth_inside_a_node(
-    near: str, bandwidth: float, size: int
-) -> None:
-    dim = network_of_row("H100-80GB-SXM", 8, near, "").dims[0]
-    assert (dim.bandwidth, dim.size) == (bandwidth, size)
-
-
-@cases
-def test_nvlink_without_a_switch_is_a_mesh(
-    near: str, size: int, kind: str
-) -> None:
-    assert network_of_row("A100-80GB-SXM", size, near, "").dims[0].kind == kind
-
-
-@cases
-def test_the_fabric_between_nodes_is_the_one_named(
-    far: str, like: str, gigabit: float
-) -> None:
-    """Its share of the rate and its latency are those of a machine of the catalogue with it; the
-    rate is the row's.
-    """
-    dim, known = (
-        network_of_row("A100-80GB-SXM", 8, "nvlink3", far).dims[-1],
-        catalog.network(like).dims[-1],
-    )
-    assert (dim.name, dim.efficiency, dim.latency) == (
-        known.name,
-        known.efficiency,
-        known.latency,
-    )
-    assert dim.bandwidth / dim.shared_by == pytest.approx(gigabit / 8 * 1e9)
-
-
-@cases
-def test_links_inside_a_node_reach_what_a_machine_with_such_links_does(
-    near: str, size: int, like: str
-) -> None:
-    dim, known = (
-        network_of_row("A100-80GB-SXM", size, near, "").dims[0],
-        catalog.network(like).dims[0],
-    )
-    assert (dim.name, dim.efficiency, dim.latency, dim.size) == (
-        known.name,
-        known.efficiency,
-        known.latency,
-        size,
-    )
 
 
 def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> (

@@ -52,7 +52,7 @@ def lines_over_x(of: Shown) -> Figure:
     ):
         axes.set_xscale("log", base=2)
     ticks = apart(every, log=wide)
-    names = dict(enumerate(paper.names, 1))
+    names: dict[float, str] = dict(enumerate(paper.names, 1))
     axes.set_xticks(ticks, [names.get(a, f"{a:g}") for a in ticks])
     if len(ticks) > len(apart(every, log=wide, gap=SLANTED)):
         axes.tick_params(axis="x", labelrotation=45)

@@ -121,7 +121,7 @@ def split() -> Figure:
         splits = [
             on_axes(x, 4096 // x, 16, most=3).times(s, m, batch) for x in STEPS
         ]
-        compute = splits[0].compute
+        compute = float(splits[0].compute)
         axes.axhline(compute, color="black", linewidth=0.8)
         # where every line is far above
         axes.annotate(
