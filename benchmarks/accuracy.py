@@ -21,7 +21,6 @@ from meshwright_studies.fitting.answer import (
     FitAnswer,
     away,
     beside_baselines,
-    by,
     coverage,
     error_after_scale,
     errors,
@@ -47,7 +46,7 @@ from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
 from meshwright_studies.validate import published
 from meshwright_studies.validate.markdown import markdown_table
-from meshwright_studies.validate.stats import quantile
+from meshwright_studies.validate.stats import by, quantile
 
 GOOD, BAD = 0.06, 0.10
 """Median errors of a class that count as good, and as bad."""

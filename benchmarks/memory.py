@@ -15,7 +15,7 @@ from ablation import Law, without
 from pages import each_alone, written
 
 from meshwright_studies.validate.markdown import markdown_table
-from meshwright_studies.validate.stats import quantile
+from meshwright_studies.validate.stats import grouped, quantile
 
 EACH = (
     Law("gradients by framework", holding={"gradient_bytes": {}}),
@@ -65,9 +65,12 @@ HEADER = (
 def line(law: Law) -> tuple[str, ...]:
     """What a law is worth."""
     v = without(law)
-    errors = dict[str, list[float]]()
-    for row in v.having("memory"):
-        errors.setdefault(row.source, []).append(abs((row.ratio or 0.0) - 1.0))
+    errors = {
+        source: [abs((row.ratio or 0.0) - 1.0) for row in rows]
+        for source, rows in grouped(
+            v.having("memory"), lambda r: r.source
+        ).items()
+    }
     every = sorted(e for of in errors.values() for e in of)
     found = v.overall["out_of_memory"]
     shown = (

@@ -49,31 +49,10 @@ def test_reproduced_shows_the_worst_first() -> None:
             "note": "misprint",
         },
     ]
-    summary = dict.fromkeys(STATUSES, 0) | {
-        "match": 1,
-        "erratum": 1,
-        "mismatch": 1,
-    }
-    summary |= {"worst_match": 1e-3, "by_source": {"printed": 2, "own": 1}}
-    text = printed(
-        reproduced(
-            {
-                "paper": "lbl",
-                "checks": checks,
-                "summary": summary,
-                "notes": ["a note"],
-            }
-        )
-    )
+    data = {"paper": "lbl", "checks": checks, "notes": ["a note"]}
+    text = printed(reproduced(data))
     assert text.index("bad") < text.index("odd") < text.index("fine")
-    assert (
-        "3 checks" in text
-        and "2 printed in the paper, 1 from an independent implementation of ours"
-        in text
-        and "+100 %" in text
-        and "misprint" in text
-        and "a note" in text
-    )
+    assert all(words in text for words in ("+100 %", "misprint", "a note"))
 
 
 def test_a_statement_reads_yes_or_no_and_a_count_as_a_number() -> None:
@@ -86,6 +65,7 @@ def test_a_statement_reads_yes_or_no_and_a_count_as_a_number() -> None:
     summary |= {"worst_match": 0.0, "by_source": {"printed": 5}}
     data = {"paper": "lbl", "checks": checks, "summary": summary}
     card = printed(reproduced_card(data))
+    assert "against 5 printed in the paper" in " ".join(card.split())
     (said,) = (line for line in card.splitlines() if " said " in line)
     (counted,) = (line for line in card.splitlines() if " counted " in line)
     assert said.split() == ["said", "yes", "no", "mismatch"]

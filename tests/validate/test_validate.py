@@ -229,7 +229,7 @@ def test_layouts_of_one_workload_are_ranked() -> None:
 
 
 def test_collectives_of_a_table() -> None:
-    v = validate(Path(str(shipped.DATA / "runs" / "perlmutter.csv")))
+    v = validate(shipped.DATA / "runs" / "perlmutter.csv")
     assert v.overall["collective_time"]["rows"] > 800
     assert set(v.by("source")) == {
         "perlmutter allgather",

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib import resources
+import json
+import tomllib
 from pathlib import Path
+from typing import Any
 
-DATA = resources.files(__package__) / "data"
+DATA = Path(__file__).with_name("data")
 
 
 def shipped_text(path: str) -> str:
     """The text of a file, such as runs/published.json."""
-    return DATA.joinpath(path).read_text("utf-8")
+    return (DATA / path).read_text("utf-8")
 
 
-@contextmanager
-def at_path(path: str) -> Iterator[Path]:
-    """A file or folder on disk, for as long as it is read."""
-    with resources.as_file(DATA.joinpath(path)) as place:
-        yield place
+def shipped_table(path: str) -> dict[str, Any]:
+    """The table in a file of TOML or JSON."""
+    read = tomllib.loads if path.endswith(".toml") else json.loads
+    table: dict[str, Any] = read(shipped_text(path))
+    return table

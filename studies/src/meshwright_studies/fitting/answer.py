@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,7 +15,7 @@ from meshwright.errors import BadInput
 from meshwright.prediction.classes import EXPERTS
 
 from ..validate.rows import Row
-from ..validate.stats import stats
+from ..validate.stats import by, stats
 from . import intervals
 from .baselines import Baselines, baselines
 from .evidence import HEAD, evidence_table, evidence_toml
@@ -151,16 +151,6 @@ def runs_as_predicted(model: RunModel, fitted: Fit) -> FitAnswer:
         pairs=tuple(pairs_left_out(model, fitted)),
         constants=baselines(model, whose),
     )
-
-
-def by(
-    of: Sequence[Seen], key: Callable[[Seen], str]
-) -> dict[str, list[Seen]]:
-    """Runs by a key, in its order."""
-    groups: dict[str, list[Seen]] = {}
-    for one in of:
-        groups.setdefault(key(one), []).append(one)
-    return dict(sorted(groups.items()))
 
 
 def errors(of: Sequence[Seen]) -> dict[str, Any]:

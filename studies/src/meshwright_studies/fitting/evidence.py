@@ -9,9 +9,9 @@ from meshwright.formats.toml import dump_job
 from meshwright.prediction.certainty import PublishedRun
 
 from ..validate.rows import Row, plain
+from ..validate.silent import described
 from . import intervals
 from .intervals import BEYOND, DECLARED
-from .runs import job_of_row
 from .seen import Seen
 
 HEAD = """\
@@ -84,7 +84,7 @@ def descriptions(rows: Sequence[Row], ids: Collection[str]) -> str:
             made[name] = {
                 "source_ref": str(row.get("source_ref", ""))[:200],
                 "software": str(row.get("software", ""))[:80],
-                "job": dump_job(job_of_row(row).job),
+                "job": dump_job(described(row).job),
             }
     lines = (f"{dumps(name)}: {dumps(row)}" for name, row in made.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from meshwright.compare.installation import LEAST, scale
 from meshwright.prediction.certainty import PARTS
 
-from ..validate.stats import quantile
+from ..validate.stats import grouped, quantile
 from .fit import NOISE
 from .seen import Column, Seen, log_errors, rows_by_part, source_weights
 
@@ -265,10 +265,7 @@ def _from_others(
 
 def pairs(of: Sequence[Seen]) -> Iterator[tuple[Seen, Seen, float]]:
     """Layouts of one workload two by two, with weights by which a group counts as its rows do."""
-    groups: dict[tuple[object, ...], list[Seen]] = {}
-    for one in of:
-        groups.setdefault(one.workload, []).append(one)
-    for group in groups.values():
+    for group in grouped(of, lambda one: one.workload).values():
         for a, b in combinations(group, 2):
             yield a, b, 2 / (len(group) - 1)
 

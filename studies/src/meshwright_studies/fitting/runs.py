@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshwright.compare.as_run import predict_as_run
-from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.job import Job
 from meshwright.errors import BadInput
 
 from ..validate import out_of_scope
-from ..validate.jobs import Described, job_and_notes
 from ..validate.measured import quantities_judged, step_time, workload
 from ..validate.rows import Row, plain, table_of_row
-from ..validate.silent import filled, held_out, silent
+from ..validate.silent import described, held_out
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,10 @@ def runs(rows: Sequence[Row]) -> tuple[Measured, ...]:
     return tuple(one for one in with_times if one)
 
 
-def job_of_row(row: Row) -> Described:
-    """A row as a job; what its source is silent on by the fixed rule."""
-    return filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
-
-
 def measured_run(row: Row) -> Measured | None:
     """One row; None if it has no step time, or is no job."""
     try:
-        about = (
-            filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
-        )
-        job = about.job
+        job = described(row).job
         seconds = step_time(table_of_row(row, "measured"), job)
         asked = quantities_judged(row)
         if not seconds or (asked and not asked & {"step_time", "tflops/mfu"}):

@@ -142,8 +142,9 @@ def validated_card(data: Mapping[str, Any]) -> Card:
         (
             CardTable(head, rows, most=9),
             *(
-                CardRow("note", str(line), "bold", rank=2)
-                for line in _fitted(data)
+                [CardRow("note", FITTED.format(known), "bold", rank=2)]
+                if (known := data.get("fitted"))
+                else ()
             ),
             *(left if n else []),
         ),
@@ -165,6 +166,10 @@ def _overall(
             yield name.replace("_", " "), stats
 
 
+FITTED = (
+    "the shared numbers were fitted to {:,} of these step times: a new run is farther off"
+    " (docs/accuracy.md: errors with each laboratory left out)"
+)
 HELD_OUT = "runs that no fit may use"
 BRIEF = ("median_abs_error", "p90_abs_error", "bias", "coverage")
 
@@ -177,30 +182,8 @@ def _cells(name: str, stats: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def reproduced(data: Mapping[str, Any]) -> RenderableType:
-    """The checks of a paper: a summary, then what differs most."""
-    summary = data["summary"]
-    checks = data["checks"]
-    head = Text(
-        f"{data.get('paper', 'paper')}: {len(checks):,} checks: ", "bold"
-    )
-    for status in STYLES:
-        if summary[status]:
-            head.append(f"{summary[status]:,} {status}  ", STYLES[status])
-    parts: list[RenderableType] = [
-        head,
-        Text(f"  held against: {_sources(summary)}"),
-        Text(
-            f"  largest difference among those that match: {summary['worst_match']:.2g}"
-            " (what is printed with one digit may differ by much and still round to it)"
-        ),
-    ]
-    parts += [Text(f"  {note}") for note in data.get("notes", ())]
-    return Group(*parts, Text(), _checks(checks))
-
-
-def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
-    """A table of checks, the worst first."""
-    ranked = sorted(checks, key=_worst)
+    """The notes of a paper, and its checks, the worst first."""
+    ranked = sorted(data["checks"], key=_worst)
     table = text_table(
         "check | published | computed | difference |  | note",
         [
@@ -213,33 +196,19 @@ def _checks(checks: list[Mapping[str, Any]]) -> RenderableType:
             for c in ranked[:MOST]
         ],
     )
-    more = len(ranked) - MOST
-    return (
-        Group(
-            table,
-            Text(
-                f"and {more:,} more: --json shows all, -o FOLDER writes them",
-                "dim",
-            ),
-        )
-        if more > 0
-        else table
+    left = len(ranked[MOST:])
+    more = f"and {left:,} more: --json shows all, -o FOLDER writes them"
+    return Group(
+        *map(Text, data["notes"]),
+        Text(),
+        table,
+        *([Text(more, "dim")] if left else ()),
     )
 
 
 def validated(v: Validation) -> RenderableType:
     """Every table of errors against measured runs, with what was skipped and what was assumed."""
-    parts: list[RenderableType] = [*_fitted({"fitted": v.fitted})]
+    parts: list[RenderableType] = []
     for title, columns, lines in sections(v):
         parts += [Text(f"\n{title}", "bold"), text_table(columns, lines)]
     return Group(*parts)
-
-
-def _fitted(data: Mapping[str, Any]) -> Iterator[Text]:
-    """A sentence: rows were fitted, and where the errors on unseen ones stand."""
-    if known := data.get("fitted"):
-        yield Text(
-            f"the shared numbers were fitted to {known:,} of these step times: a new run is"
-            " farther off (docs/accuracy.md: errors with each laboratory left out)",
-            "bold",
-        )

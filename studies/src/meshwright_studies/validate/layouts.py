@@ -12,7 +12,6 @@ also predicted with those that fit the other sources best.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from meshwright.prediction.prediction import Prediction
 from meshwright.step import StepCosts
 
-from .stats import stats
+from .stats import grouped, stats
 
 ALLOCATOR = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08)
 BACKWARD = (0.0, 0.3, 0.6, 0.9, 1.2)
@@ -139,10 +138,7 @@ def once(rows: Iterable[JudgedMemory]) -> dict[str, Any]:
     named.
     """
     judged = [r for r in rows if r.measured]
-    sources = defaultdict(list)
-    for row in judged:
-        if row.figure:
-            sources[row.source].append(row)
+    sources = grouped((r for r in judged if r.figure), lambda r: r.source)
     plain = _ratios(judged, None)
     figures = {
         name: fitted([of for other, of in sources.items() if other != name])
@@ -204,7 +200,4 @@ def _ratio(of: Sequence[JudgedMemory], c: Constants | None) -> float:
 
 def _layouts(rows: Iterable[JudgedMemory]) -> list[list[JudgedMemory]]:
     """Runs of one layout together."""
-    groups: dict[Any, list[JudgedMemory]] = defaultdict(list)
-    for row in rows:
-        groups[row.source, row.same].append(row)
-    return list(groups.values())
+    return [*grouped(rows, lambda r: (r.source, r.same)).values()]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from .result import TIMES, RowComparison, Validation, rows_by_key, verdicts
-from .stats import DIFFERENT, confusion, stats
+from .result import TIMES, RowComparison, Validation, verdicts
+from .stats import DIFFERENT, by, confusion, stats
 
 COUNTS = (
     "true_positives",
@@ -62,8 +62,8 @@ def sections(v: Validation) -> Iterator[Section]:
     every = (
         _errors("Overall", "quantity", overall),
         _errors("Time, by source", "source", by_source(times)),
-        _errors("Time, by class", "class", _sorted(times, lambda r: r.kind)),
-        _errors("Time, by chip", "chip", _sorted(times, lambda r: r.chip)),
+        _errors("Time, by class", "class", by(times, lambda r: r.kind)),
+        _errors("Time, by chip", "chip", by(times, lambda r: r.chip)),
         _errors(
             f"{held_out}, by source",
             "source",
@@ -90,17 +90,11 @@ def sections(v: Validation) -> Iterator[Section]:
         )
 
 
-def _sorted(
-    rows: Iterable[RowComparison], key: Callable[[RowComparison], str]
-) -> dict[str, list[RowComparison]]:
-    return dict(sorted(rows_by_key(rows, key).items()))
-
-
 def by_source(
     rows: Iterable[RowComparison],
 ) -> dict[str, list[RowComparison]]:
     """The rows of each source, by its name."""
-    return _sorted(rows, lambda r: r.source)
+    return by(rows, lambda r: r.source)
 
 
 def _ranges(title: str, apart: Sequence[RowComparison]) -> Section:

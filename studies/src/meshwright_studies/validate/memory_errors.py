@@ -11,7 +11,8 @@ from meshwright.describe.memory_error import SourceError
 
 from .layouts import mean_square
 from .measured import CALCULATED
-from .result import RowComparison, Validation, rows_by_key
+from .result import RowComparison, Validation
+from .stats import by
 
 HEAD = """\
 # What measured memory is off by. Written by `python benchmarks/memory_risk.py --errors`; a test
@@ -27,8 +28,7 @@ def source_errors(validation: Validation) -> dict[str, SourceError]:
         r for r in validation.having("memory") if CALCULATED not in r.notes
     ]
     return {
-        name: _error(own)
-        for name, own in sorted(rows_by_key(rows, lambda r: r.source).items())
+        name: _error(own) for name, own in by(rows, lambda r: r.source).items()
     }
 
 

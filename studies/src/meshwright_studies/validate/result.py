@@ -5,14 +5,14 @@ chip; verdicts; ranking.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from meshwright.prediction.certainty import evidence_runs
 
 from .layouts import CountedFigure, once
-from .stats import confusion, ranking, reliability, stats
+from .stats import confusion, grouped, ranking, reliability, stats
 
 TIMES = (
     "step_time",
@@ -20,7 +20,6 @@ TIMES = (
     "layer_backward_time",
     "collective_time",
 )
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ class Validation:
         self, key: str, held_out: bool = False
     ) -> dict[str, dict[str, Any]]:
         """Statistics by "source", "kind" or "chip": of times, or of memory where there are none."""
-        groups = rows_by_key(
+        groups = grouped(
             self.having(*TIMES, "memory", held_out=held_out),
             lambda r: str(getattr(r, key)),
         )
@@ -135,7 +134,7 @@ class Validation:
         """The ranking of layouts by source."""
         rankings = {
             name: _ranking(of)
-            for name, of in rows_by_key(
+            for name, of in grouped(
                 self.having("step_time"), lambda r: r.source
             ).items()
         }
@@ -210,16 +209,6 @@ class Validation:
         }
 
 
-def rows_by_key(
-    rows: Iterable[RowComparison], key: Callable[[RowComparison], Key]
-) -> dict[Key, list[RowComparison]]:
-    """Rows by a key, in the order in which the keys appear."""
-    groups: dict[Key, list[RowComparison]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return dict(groups)
-
-
 def verdicts(
     of: Iterable[RowComparison],
 ) -> Iterator[tuple[float | None, bool]]:
@@ -240,7 +229,7 @@ def _stats(of: Sequence[RowComparison]) -> dict[str, Any]:
 
 def _ranking(runs: Iterable[RowComparison]) -> dict[str, Any]:
     """The ranking of the layouts of each workload."""
-    groups = rows_by_key(runs, lambda r: r.workload).values()
+    groups = grouped(runs, lambda r: r.workload).values()
     return ranking(
         [(r.predicted or 0.0, r.measured or 0.0) for r in group]
         for group in groups

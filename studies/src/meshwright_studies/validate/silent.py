@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshwright.compare.as_run import predict_as_run
-from meshwright.describe.assumptions import Assumptions
+from meshwright.describe.assumptions import REALISTIC, Assumptions
 from meshwright.errors import BadInput
 from meshwright.layout.rules import SCHEDULE
 
@@ -92,6 +92,11 @@ def filled(row: Row, assumptions: Assumptions) -> Filled:
     return Filled(
         about.noted(note(row, *chosen, fits)), (min(times), max(times))
     )
+
+
+def described(row: Row) -> Described:
+    """A row as a job of the default set; what its source is silent on by the rule."""
+    return filled(row, REALISTIC).about if silent(row) else job_and_notes(row)
 
 
 def open_choices(row: Row) -> Iterator[tuple[int, int]]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import combinations, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,27 @@ DIFFERENT = 0.05
 """Measured values further apart than this have an order: repeated runs of one configuration lie 1
 to 3 % about their mean.
 """
+
+
+One = TypeVar("One")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(
+    every: Iterable[One], key: Callable[[One], Key]
+) -> dict[Key, list[One]]:
+    """What has the same key together, in the order in which the keys appear."""
+    groups: dict[Key, list[One]] = {}
+    for one in every:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def by(
+    every: Iterable[One], key: Callable[[One], str]
+) -> dict[str, list[One]]:
+    """What has the same key together, in the order of the keys."""
+    return dict(sorted(grouped(every, key).items()))
 
 
 FIGURES = (

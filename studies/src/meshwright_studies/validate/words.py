@@ -8,7 +8,6 @@ interleaved if there are virtual stages.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,7 +17,7 @@ from meshwright.describe.holding import Holding
 from meshwright.describe.job import OPTIMIZERS, Optimizer
 from meshwright.describe.layout import Layout
 
-from ..shipped import shipped_text
+from ..shipped import shipped_table
 from .rows import Row, sharding_of_row, text_of_row
 
 JAX = re.compile(r"\b(?:maxtext|jax|pax(?:ml)?|levanter|t5x|easylm)\b")
@@ -118,7 +117,7 @@ class Table:
 @lru_cache(maxsize=1)
 def word_table() -> Table:
     """The table that comes with the package."""
-    data = tomllib.loads(shipped_text("runs/words.toml"))
+    data = shipped_table("runs/words.toml")
     return Table(
         frameworks=[Rule(**each) for each in data["frameworks"]],
         settings=[Words(**each) for each in data["settings"]],

@@ -71,10 +71,8 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
 
 def shipped() -> list[golden.Golden]:
     """The curves of the catalogue."""
-    with data.at_path("published/epoch") as path:
-        return [
-            golden.read_golden(file) for file in sorted(path.glob("*.csv"))
-        ]
+    files = sorted((data.DATA / "published/epoch").glob("*.csv"))
+    return [golden.read_golden(file) for file in files]
 
 
 def curve_tables() -> Iterator[PaperTable]:

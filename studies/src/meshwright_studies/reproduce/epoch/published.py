@@ -6,14 +6,9 @@ Source: Erdil & Schneider-Joseph 2024, arXiv 2411.01137.
 
 from __future__ import annotations
 
-import tomllib
-from typing import Any
-
 from ... import shipped
 
-PRINTED: dict[str, Any] = tomllib.loads(
-    shipped.shipped_text("published/epoch.toml")
-)
+PRINTED = shipped.shipped_table("published/epoch.toml")
 LINEAR: dict[str, dict[str, list[str]]] = PRINTED["linear"]
 """Where -> scenario -> printed ends of linear scaling, dense and, in tables, sparse."""
 EXAMPLE_WIDTH = 53248.0

@@ -34,24 +34,21 @@ def lbl_report(files: dict[str, tuple[Path, ...]]) -> Report:
         row for file in files.get("nccl", ()) for row in nccl.read_nccl(file)
     )
     rows = given or nccl.read_nccl()
-    if files:
-        saves = map(saved.read_saved, files.get("lbl", ()))
-        checks = tuple(
-            sourced(
-                "authors' code",
-                (
-                    *configurations(chain(*saves)),
-                    *nccl.bandwidth_checks(given),
-                ),
-            )
-        )
-    else:
-        checks = (
+    said = (
+        ()
+        if files
+        else (
             *spots.spot_checks(),
             *statements.statement_checks(),
             *conclusions.conclusion_checks(),
-            *sourced("authors' code", _shipped()),
         )
+    )
+    saves = files.get("lbl", ()) if files else (OPTIMA,)
+    code = (
+        *configurations(chain(*map(saved.read_saved, saves))),
+        *nccl.bandwidth_checks(given),
+    )
+    checks = (*said, *sourced("authors' code", code))
     notes = list(defect_notes(checks))
     if given or not files:
         notes.append(nccl.errors_text(rows))
@@ -63,16 +60,15 @@ def lbl_report(files: dict[str, tuple[Path, ...]]) -> Report:
     )
 
 
+OPTIMA = shipped.DATA / "published/lbl_optima.json"
+"""The configurations that the authors saved."""
+
+
 def configurations(cases: Iterable[saved.SavedCase]) -> Iterator[Check]:
     """Every published configuration at its own layout, and the search beside each optimum."""
     for case in cases:
         yield from saved_checks.case_checks(case)
         yield optima.optimum_check(case)
-
-
-def _shipped() -> Iterator[Check]:
-    with shipped.at_path("published/lbl_optima.json") as file:
-        yield from configurations(saved.read_saved(file))
 
 
 def defect_notes(checks: tuple[Check, ...]) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ throughout: defects repaired.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -66,7 +65,7 @@ class LblFigure:
 @cache
 def paper_figures() -> dict[str, LblFigure]:
     """number -> figure, in the order of the paper."""
-    every = tomllib.loads(shipped.shipped_text("published/lbl_figures.toml"))
+    every = shipped.shipped_table("published/lbl_figures.toml")
     return {number: LblFigure(number, **of) for number, of in every.items()}
 
 

@@ -4,7 +4,6 @@ published.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -67,8 +66,8 @@ PRINTED = 1e-6
 @cache
 def shipped_cases() -> dict[str, Any]:
     """The three cases as shipped."""
-    text = shipped.shipped_text("published/lbl_spot_checks.json")
-    return {k: v for k, v in json.loads(text).items() if not k.startswith("_")}
+    table = shipped.shipped_table("published/lbl_spot_checks.json")
+    return {k: v for k, v in table.items() if not k.startswith("_")}
 
 
 def job_of(case: dict[str, Any]) -> Job:

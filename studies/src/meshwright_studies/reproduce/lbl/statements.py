@@ -4,7 +4,6 @@ is fastest, where groups lie, how long a run takes.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -78,11 +77,9 @@ def statement_checks() -> Iterator[Check]:
 
 def statements() -> Iterator[Statement]:
     """In the order of the figures."""
-    text = shipped.shipped_text("published/lbl_statements.toml")
+    table = shipped.shipped_table("published/lbl_statements.toml")
     wrong = {"fig-1/memory GB": memory_erratum(), "fig-2b/fastest pp": DEPTH}
-    for id, figure, at, quantity, printed, half in tomllib.loads(text)[
-        "statements"
-    ]:
+    for id, figure, at, quantity, printed, half in table["statements"]:
         yield Statement(
             id,
             published=printed,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -70,10 +69,8 @@ class MegatronFigure:
 @cache
 def paper_figures() -> dict[str, MegatronFigure]:
     """number -> figure, in the order of the paper; tables and sections after them."""
-    text = shipped.shipped_text("published/megatron_figures.toml")
-    return {
-        n: MegatronFigure(n, **of) for n, of in tomllib.loads(text).items()
-    }
+    every = shipped.shipped_table("published/megatron_figures.toml")
+    return {n: MegatronFigure(n, **of) for n, of in every.items()}
 
 
 def predicted_run(

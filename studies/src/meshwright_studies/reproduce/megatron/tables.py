@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -24,7 +23,7 @@ from ...validate import published as runs
 from ...validate import validate
 from ...validate.jobs import job_and_notes
 from ...validate.rows import Row, plain
-from ...validate.silent import filled, silent
+from ...validate.silent import described
 from ..report import Check, PaperTable, check, holds, judged
 from . import formulas as f
 
@@ -37,7 +36,7 @@ BIASES = 3e-6
 @cache
 def shipped_tables() -> dict[str, Any]:
     """The two tables as shipped."""
-    return dict(json.loads(shipped.shipped_text("published/megatron.json")))
+    return shipped.shipped_table("published/megatron.json")
 
 
 def shaped(name: str, layers: int, hidden: int, heads: int) -> Model:
@@ -240,15 +239,8 @@ def table_runs() -> tuple[tuple[dict[str, Any], Layout, float], ...]:
         for c in validate(rows).rows
         if c.quantity == "step_time" and c.ratio
     }
-    return tuple((row, layout_of_row(row), rates[row["id"]]) for row in rows)
-
-
-def layout_of_row(row: Row) -> Layout:
-    """The layout of a row."""
-    return (
-        filled(row, REALISTIC).about.job.layout
-        if silent(row)
-        else job_and_notes(row).job.layout
+    return tuple(
+        (row, described(row).job.layout, rates[row["id"]]) for row in rows
     )
 
 

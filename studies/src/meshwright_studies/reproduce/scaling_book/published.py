@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -76,7 +75,7 @@ def read_published(file: Path) -> list[Case]:
 @cache
 def shipped() -> list[Case]:
     """The cases that come with the catalogue; of these alone we know what to ask."""
-    root = json.loads(data.shipped_text("published/scaling_book.json"))
+    root = data.shipped_table("published/scaling_book.json")
     cases = parse_cases(root, "scaling_book.json")
     return [
         replace(case, ask=tuple(row["ask"]))
