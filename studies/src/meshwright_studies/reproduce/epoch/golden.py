@@ -102,13 +102,9 @@ def identify(golden: Golden) -> str:
 
 
 def agreement(golden: Golden, name: str) -> int:
-    """How many numbers of chips and utilisations of a file a scenario's curve has."""
+    """How many points of a file a scenario's curve has on as many chips."""
     pairs = zip(golden.rows, ours(name).points, strict=False)
-    return sum(
-        (row.chips == p.chips) + printed(row.utilisation, p.utilisation)
-        for row, p in pairs
-        if same_run(row, p)
-    )
+    return sum(same_run(row, p) and row.chips == p.chips for row, p in pairs)
 
 
 def same_run(row: GoldenPoint, p: Point) -> bool:
