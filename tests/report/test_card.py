@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from meshwright import Job, Layout
 from meshwright.formats.bridge import read_file
 from meshwright.report.card import (
     LEAST,
@@ -22,6 +24,8 @@ from meshwright.report.card import (
     Commands,
 )
 from meshwright.report.read import reading_card
+from meshwright.report.sweep import sweep_card
+from meshwright.sweep import sweep
 
 WORDS = st.text("abc ;:,(", min_size=1, max_size=300)
 ROWS = st.builds(
@@ -169,3 +173,15 @@ def test_a_file_that_leaves_much_open_has_a_card_of_14_lines() -> None:
     assert len(lines) <= MOST
     said = [line.plain for line in lines]
     assert all(any(f"this {n} " in line for line in said) for n in range(5))
+
+
+def test_notes_above_a_sweep_take_their_lines_from_its_table() -> None:
+    """The first and the last value stay."""
+    job = Job("llama3-8b", "64xh100-sxm", 512, tokens=1e12)
+    job = replace(job, layout=Layout(dp=64, zero=3))
+    found = sweep(job, "chips", ["8..512"], fixed=True)
+    note = "batch: 4,000,000 tokens rounded to 488 sequences"
+    lines = [line.plain for line in sweep_card(found, (note,)).lines(80)]
+    assert len(lines) == MOST
+    assert any(line.startswith("  batch   4,000,000") for line in lines)
+    assert {"8", "512"} <= {line.split()[0] for line in lines}

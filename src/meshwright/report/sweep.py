@@ -28,6 +28,8 @@ from .text import (
 
 FEW = 4
 """Values that a note names."""
+ROWS = 7
+"""Values of a card's table."""
 
 
 def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
@@ -41,12 +43,15 @@ def sweep_card(sweep: Sweep, notes: Sequence[str] = ()) -> Card:
         else f"at {len(rows)} values of {sweep.over}"
     )
     said = (*notes, *_said(sweep))
+    above = [*preconditions("", said)]
+    # their lines are taken from the table, whose ends stay
+    most = max(ROWS - sum(row.most for row in above), 3)
     return Card(
         f"{_subject(first) if first else 'Sweep'}: {how} {where}",
         (
-            CardTable(columns, rows),
+            CardTable(columns, rows, most),
             *_ends(sweep),
-            *preconditions("", said),
+            *above,
             *card_notes(said),
             CardRow(
                 "next",
