@@ -58,15 +58,14 @@ def test_the_line_that_plans_a_script_again_names_what_is_not_usual(
     again = shlex.split(line.partition("meshwright ")[2])
     # the script says nothing of them
     assert not {"--offload", "--microbatch-group", "--panels"} & {*again}
-    step = next(x for x in out.splitlines() if "step time" in x)
-    assert (
-        step.split()[2:4]
-        == next(
-            x
-            for x in shell(*again, "--why").out.splitlines()
-            if "step time" in x
-        ).split()[2:4]
-    )
+    assert step_of(out) == step_of(shell(*again, "--why").out)
+
+
+def step_of(out: str) -> list[str]:
+    """The seconds of a card, with their unit."""
+    return next(
+        x for x in out.splitlines() if x.startswith("  step ")
+    ).split()[1:3]
 
 
 def test_even_stages_are_proposed_and_not_demanded(capsys: Capture) -> None:

@@ -160,6 +160,14 @@ GIVEN = {
 }
 
 
+APART = [
+    ("--sensitivity", "--run"),
+    ("--sensitivity", "--chips"),
+    ("--sensitivity", "--growth"),
+]
+"""Other questions, and dates of ends that are not asked for."""
+
+
 @pytest.mark.parametrize("two", [*combinations(GIVEN, 2)], ids=" ".join)
 def test_two_options_of_limits_are_answered_or_refused_by_name(
     two: tuple[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
@@ -186,7 +194,7 @@ def test_two_options_of_limits_are_answered_or_refused_by_name(
         lambda *rest, **more: limits.answer("a card", "ladder", {}),
     )
     code = main(["limits", "h100", *(w for name in two for w in GIVEN[name])])
-    if two in limits.APART:
+    if two in APART:
         assert code == 2 and all(n in capsys.readouterr().err for n in two[:1])
     else:
         assert code == 0

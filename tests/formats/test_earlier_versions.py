@@ -47,17 +47,6 @@ def test_a_machine_file_is_a_machine(version: str) -> None:
 
 
 @VERSIONS
-def test_a_result_is_its_question_on_the_page(version: str) -> None:
-    pytest.importorskip("starlette")
-    from meshwright.web.dropped import question_in_text
-
-    text = (HERE / version / "predict.json").read_text()
-    question, said = question_in_text(text, {}, lambda *_: None)
-    assert said == "a result of meshwright predict"
-    assert question["model"] == "quickstart" and question["batch"] == "16seq"
-
-
-@VERSIONS
 def test_a_result_is_no_model(version: str, shell: Shell) -> None:
     path = str(HERE / version / "predict.json")
     words = f"predict {path} --on 8xh100-sxm --batch 64seq"

@@ -131,7 +131,9 @@ def trained(model: Model, layout: Layout, folder: Path) -> dict[str, Any]:
             for step in range(STEPS)
         ]
         checkpoint.save(trainer, folder, STEPS, keep=1)
-        weight: Any = trainer.expert_layers()[-1].router.weight.detach()
+        # the attribute is the part of the last pass, where tp cuts a weight
+        router = trainer.expert_layers()[-1].router
+        weight: Any = dict(router.named_parameters())["weight"].detach()
         if hasattr(weight, "full_tensor"):
             weight = weight.full_tensor()
         return {

@@ -368,7 +368,7 @@ def _between(values: Sequence[float], x: float) -> float:
     return i + (x - values[i]) / (values[i + 1] - values[i])
 
 
-def collectives(
+def all_gathers(
     rows: tuple[MeasuredCollective, ...], _: LblFigure, title: str
 ) -> Figure:
     """All-gathers, measured and by the formula, against bytes (figure A1)."""

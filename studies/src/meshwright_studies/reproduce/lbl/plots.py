@@ -39,7 +39,7 @@ def figures_in_order(
         "gain": ("systems", gains_table),
         "chips": ("chips", chips_table),
         "collectives": (
-            "collectives",
+            "all_gathers",
             lambda *_: nccl.nccl_table(measured),
         ),
     }

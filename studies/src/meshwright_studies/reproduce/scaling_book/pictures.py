@@ -45,7 +45,7 @@ BESIDE = ((256, 16), (4096, 1))
 RED = "#cc3311"
 
 
-def ratio() -> Figure:
+def bound_by_compute() -> Figure:
     """T_math/T_comms against tokens a chip on 4 x 4 x 4; above 1 a scheme is compute-bound."""
     figure, axes = sheet(
         "TPU v5p 4x4x4, one layer with F = 30,000, forward",
@@ -204,7 +204,7 @@ def zero_stages() -> Figure:
 
 
 PICTURES = {
-    "ratio": ratio,
+    "ratio": bound_by_compute,
     "times": times,
     "explorer": explorer,
     "split": split,
