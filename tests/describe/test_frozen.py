@@ -88,8 +88,11 @@ def test_copies_are_equal(name: str, copied: Callable[[Any], Any]) -> None:
 
 
 def test_what_was_computed_is_not_pickled() -> None:
-    """A prediction that was read through is as small as a new one."""
-    new = pickle.dumps(predict(JOB))
+    """A prediction that was read through is as small as one that was asked whether it fits (what
+    descriptions alone decide stays with them)."""
+    asked = predict(JOB)
+    assert not asked.fits
+    new = pickle.dumps(asked)
     assert (
         PREDICTION.term
         and PREDICTION.to_dict()

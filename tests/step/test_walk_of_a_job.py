@@ -56,9 +56,10 @@ def calls(ask: Callable[[], object]) -> list[tuple[str, bool, int]]:
 def test_a_job_stops_where_the_architecture_says() -> None:
     job = Job("llama3-70b", "1024xh100-sxm", batch="4Mi")
 
-    def ask() -> float:
+    def ask() -> tuple[bool, float]:
         degrees: dict[str, int] = {"tp": 8, "pp": 4, "interleave": 4}
-        return predict(job, zero=1, **degrees).step_time_s
+        p = predict(job, zero=1, **degrees)
+        return p.fits, p.step_time_s
 
     seen = calls(ask)
     order = [name for name, _, _ in seen]

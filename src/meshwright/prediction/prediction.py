@@ -358,12 +358,10 @@ def predict(
     rules.demand_legal(job, layout)
     full = launched(job, layout)
     job = job.laid_out(full)
-    # the tale of every prediction, in its order: count, time, bytes and seconds
+    # the tale of every prediction, in its order: count, time; bytes and seconds when they are read
     counts = count_microbatch(job, full)
     clock = clock_of(job, shared=True)
     cost = time_model(counts, clock)
-    p = Prediction(job, full).with_results(
+    return Prediction(job, full).with_results(
         counts=counts, clock=clock, cost=cost
     )
-    _ = p.fits, p.step_time_s  # what they refuse, they refuse here
-    return p
