@@ -231,10 +231,9 @@ def _passes(work: Pass, r: ShapeRates) -> float:
         return 1.0
     if work.kernel == LOSS:
         return 1.0 / r.of.loss
+    # what is counted operation by operation moves no more (`count.attention` counts rotations)
     if r.how.stack.norm == "torch" and work.kernel.startswith("norm "):
-        return (
-            r.how.wide_norm
-        )  # counted pass by pass, as `elementwise` is of all others
+        return r.how.wide_norm
     if work.kernel.startswith("rotary "):
-        return 1.0  # counted operation by operation (`count.attention`)
+        return 1.0
     return r.how.stack.elementwise
