@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from meshwright.cost.torus import Part, TorusGroup
-from meshwright.num import Num, ceil, crossing, log2, maximum, sqrt, where
+from meshwright.num import Num, ceil, log2, maximum, sqrt, where
 from meshwright.roofline import thresholds as th
 from meshwright.roofline.mesh import Mesh
 from meshwright.roofline.times import EDITIONS, Times, bound_from, layer_step
@@ -71,20 +71,6 @@ def on_axes(x: int, y: int, length: int, most: int | None = None) -> Ideal:
     return Ideal(
         x, y, m_x if most is None else max(1.0, min(m_x, most - m_y)), m_y
     )
-
-
-def overtakes(
-    setting: LayerSetting, mesh: Mesh, a: Ideal, b: Ideal, edition: str
-) -> float | None:
-    """Batch from which split a communicates less than split b."""
-
-    def gap(batch: float) -> float:
-        return float(
-            b.times(setting, mesh, batch).comm(edition)
-            - a.times(setting, mesh, batch).comm(edition)
-        )
-
-    return crossing(gap)
 
 
 def ratios(

@@ -21,15 +21,8 @@ from meshwright.errors import BadInput
 from ... import shipped as data
 from ..report import Check, near_published
 from ..sources import read_json
-from . import hardware, llama, training, world
+from . import questions
 
-QUESTIONS = {
-    **vars(world),
-    **vars(hardware),
-    **vars(llama),
-    **vars(training),
-}
-"""Function -> what answers a question; `ask` of a shipped case names it and what it is given."""
 TIGHT = 0.01
 """Most by which we may differ from an independent calculation of a question, even where its
 tolerance is wider.
@@ -62,9 +55,16 @@ class Case(Checked):
 
     def answer(self) -> float | None:
         """Ours; None: at no batch."""
-        name, *given = self.ask
-        value = QUESTIONS[name](*given)
+        value = solve(self.ask)
         return None if value is None else float(value)
+
+
+def solve(ask: Any) -> Any:
+    """What a question's function makes of what it is given, of which lists are questions too."""
+    if not isinstance(ask, (tuple, list)):
+        return ask
+    name, *given = ask
+    return vars(questions)[name](*map(solve, given))
 
 
 def read_published(file: Path) -> list[Case]:
