@@ -60,32 +60,21 @@ def shipped() -> tuple[saved.SavedCase, ...]:
 def test_every_published_configuration_is_reproduced_with_the_defects_on() -> (
     None
 ):
+    """And without them, if none touches its layout."""
     every = [s for case in shipped() for s in case.saved]
     assert len(every) == 1198
+    untouched = 0
     for s in every:
-        p = Prediction(
-            replace(s.job, assumptions=defects.LBL_CODE), s.job.layout
-        )
-        assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["allocated"] == pytest.approx(
-            s.memory_bytes, rel=1e-12
-        ), s.id
-
-
-def test_untouched_configurations_need_no_defect() -> None:
-    untouched = [
-        s
-        for case in shipped()
-        for s in case.saved
-        if not defects.touching(s.job.layout)
-    ]
-    assert len(untouched) > 400
-    for s in untouched:
-        p = Prediction(s.job, s.job.layout)
-        assert p.step_time_s == pytest.approx(s.time_s, rel=1e-12), s.id
-        assert p.memory_bytes["allocated"] == pytest.approx(
-            s.memory_bytes, rel=1e-12
-        ), s.id
+        sets = [defects.LBL_CODE]
+        if not defects.touching(s.job.layout):
+            sets.append(LBL)
+            untouched += 1
+        for how in sets:
+            p = Prediction(replace(s.job, assumptions=how), s.job.layout)
+            ours = p.step_time_s, p.memory_bytes["allocated"] / 1e9
+            said = s.said.iteration_time_s, s.said.memory_GB
+            assert ours == pytest.approx(said, rel=1e-12), s.id
+    assert untouched > 400
 
 
 def test_report_has_no_mismatch_and_explains_with_named_defects() -> None:
@@ -133,22 +122,23 @@ def test_numbers_that_nothing_accounts_for_are_mismatches(
     strategy: str,
 ) -> None:
     case = next(c for c in shipped() if c.strategy == strategy and c.saved)
-    wrong = replace(
-        case.saved[0],
-        time_s=case.saved[0].time_s * 1.01,
-        memory_bytes=case.saved[0].memory_bytes * 0.99,
-    )
+
+    def changed(time: float, memory: float) -> saved.SavedCase:
+        best = case.saved[0]
+        said = replace(
+            best.said,
+            iteration_time_s=best.said.iteration_time_s * time,
+            memory_GB=best.said.memory_GB * memory,
+        )
+        return replace(case, saved=(replace(best, said=said),))
+
     status = {
         c.id.split("/")[-1]: c.status
-        for c in saved_checks.case_checks(replace(case, saved=(wrong,)))
+        for c in saved_checks.case_checks(changed(1.01, 0.99))
     }
     assert status["time"] == status["memory"] == "mismatch"
     assert status["t_comp"] == "match"
-    faster = replace(
-        case,
-        saved=(replace(case.saved[0], time_s=case.saved[0].time_s * 0.99),),
-    )
-    assert optima.optimum_check(faster).status == "mismatch"
+    assert optima.optimum_check(changed(0.99, 1.0)).status == "mismatch"
 
 
 def test_an_optimum_of_the_authors_that_we_miss_is_a_mismatch() -> None:
@@ -167,7 +157,7 @@ def test_optimum_with_sends_charged(n: int, seconds: float) -> None:
     found = optima.optimum(
         "1d_tp", figures.paper_job(figures.GPT, "b200", 8, n)
     )
-    assert found is not None and found[0] == pytest.approx(
+    assert found is not None and found.step_time_s == pytest.approx(
         seconds, abs=0.006 if n < 4096 else 0.0006
     )
 
@@ -236,8 +226,10 @@ def test_optimum_with_the_norm_repaired() -> None:
     found = optima.optimum(
         "2d_tp_summa", figures.paper_job(figures.GPT, "b200", 8, 16384, only)
     )
-    assert found is not None and found[0] == pytest.approx(3.291, abs=6e-4)
-    assert found[1].pp == 64
+    assert found is not None and found.step_time_s == pytest.approx(
+        3.291, abs=6e-4
+    )
+    assert found.layout.pp == 64
 
 
 def test_spot_checks_both_ways() -> None:
@@ -318,7 +310,7 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        ([*BEST, "config", "dp"], 31, "is not 16384 GPUs"),
+        ([*BEST, "config", "dp"], 16, "of 8192 GPUs, not 16384"),
         ([*BEST, "config", "dp"], 0, "best.dp must be at least 1, not 0"),
         ([*BEST, "config", "dp"], 1.5, "dp must be a whole number, not 1.5"),
         (
@@ -326,11 +318,15 @@ BEST = ["data", "1d_tp", "gpt3_1T", "B200-NVS8", "by_n", "16384"]
             True,
             "tp1 must be a whole number, not true",
         ),
-        ([*BEST, "config", "nvs_placement"], {"tp1": 3}, "must divide tp1 8"),
+        (
+            [*BEST, "config", "nvs_placement"],
+            {"tp1": 3},
+            "multiply up to tp = 8",
+        ),
         (
             [*BEST, "config", "nvs_placement"],
             {"tp1": 8, "dp": 2},
-            "16 GPUs in a domain of 8",
+            "puts 16 ranks in network dimension 1 .*, which joins 8",
         ),
         ([*BEST, "config", "micro_batch_size"], 3, "the batch of 4096"),
         (
@@ -551,9 +547,7 @@ def test_the_optimum_of_the_code_spares_a_search_and_changes_none(
     job = figures.paper_job(model, gpu="b200", nvs=8, n=n)
     blind = search(job, optima.space(strategy, job), 1)
     known = optima.optimum(strategy, job)
-    assert [layout for _, layout in filter(None, [known])] == list(
-        blind.layouts
-    )
+    assert ([known.layout] if known else []) == list(blind.layouts)
 
 
 def test_a_defect_that_is_said_to_be_only_cheaper_is() -> None:

@@ -8,7 +8,13 @@ import pytest
 
 from meshwright import Layout, load_job, predict
 from meshwright.describe.assumptions import LBL
-from meshwright_studies.reproduce.lbl import conclusions, figures, plots, spots
+from meshwright_studies.reproduce.lbl import (
+    conclusions,
+    figures,
+    optima,
+    plots,
+    spots,
+)
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
 from meshwright_studies.reproduce.report import Check
 
@@ -55,7 +61,7 @@ def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
     job = figures.paper_job(figures.GPT, "b200", 8, 16384)
     p = predict(job, Layout(tp=8, pp=64, zero=1))
     figure = pictures.stacked(
-        {"x": ([p], ["one"])}, "title", ("the paper: a",), layouts=True
+        {"x": {"one": p}}, "title", ("the paper: a",), layouts=True
     )
     rows = [t.get_text() for t in figure.subfigs[0].axes[-1].get_yticklabels()]
     assert {"tp (n1)", "pp (np)", "dp (nd)"} < set(rows)
@@ -111,7 +117,7 @@ def test_a_job_file_for_each_system() -> None:
 
 def test_the_sets_name_alone_gives_the_papers_numbers() -> None:
     """4.46 days and 65.67 GB at tp 8, pp 64 on 16,384 B200 in domains of 8."""
-    p = figures.fastest_layout("1d_tp", load_job(EXAMPLES / "b200-nvs8.toml"))
+    p = optima.optimum("1d_tp", load_job(EXAMPLES / "b200-nvs8.toml"))
     assert p and (p.layout.tp, p.layout.pp, p.layout.dp) == (8, 64, 32)
     again = predict(p.job, p.layout)
     assert again.step_time_s == pytest.approx(3.233, abs=5e-4)

@@ -19,17 +19,7 @@ from ..validate.stats import by, stats
 from . import intervals
 from .baselines import Baselines, baselines
 from .evidence import HEAD, evidence_table, evidence_toml
-from .fit import (
-    Fit,
-    RunModel,
-    at_priors,
-    families_left_out,
-    fit,
-    in_sample,
-    left_out,
-    pairs_left_out,
-    whose,
-)
+from .fit import Fit, RunModel, fit, left_out, whose
 from .intervals import DRAWS, UnseenIntervals, drawn
 from .runs import runs
 from .seen import Column, Seen
@@ -144,11 +134,11 @@ def runs_as_predicted(model: RunModel, fitted: Fit) -> FitAnswer:
     return FitAnswer(
         model.parameters,
         fitted,
-        tuple(at_priors(model)),
-        sample=tuple(in_sample(model, fitted)),
+        tuple(model.seen({p.name: p.prior for p in model.parameters})),
+        sample=tuple(model.seen(fitted.values)),
         laboratories=tuple(left_out(model, fitted)),
-        families=tuple(families_left_out(model, fitted)),
-        pairs=tuple(pairs_left_out(model, fitted)),
+        families=tuple(left_out(model, fitted, "families")),
+        pairs=tuple(left_out(model, fitted, "pairs")),
         constants=baselines(model, whose),
     )
 

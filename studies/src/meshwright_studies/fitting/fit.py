@@ -12,7 +12,7 @@ runs are predicted anew with what comes out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any, NamedTuple
@@ -94,8 +94,12 @@ class RunModel:
             ]
         )
 
-    def seen(self, values: Values, only: Mask) -> list[Seen]:
-        """Runs beside their predictions."""
+    def groups(self, key: str) -> NDArray[np.str_]:
+        """The group of each run, by one of GROUPS."""
+        return np.array([*map(GROUPS[key], self.every)])
+
+    def seen(self, values: Values, only: Mask | None = None) -> list[Seen]:
+        """Runs beside their predictions: all, or those asked for."""
         return [
             run_seen(
                 run.id,
@@ -105,7 +109,7 @@ class RunModel:
                 workload=run.workload,
             )
             for i, run in enumerate(self.every)
-            if only[i]
+            if only is None or only[i]
         ]
 
 
@@ -150,12 +154,13 @@ class Fit:
     """What runs make of the numbers."""
 
     values: dict[str, float]
-    without: dict[str, dict[str, float]]
-    """Laboratory -> the values without it."""
-    families: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Family of chips -> the values without its runs."""
-    pairs: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Family of chips and of frameworks -> the values without their runs."""
+    left_out: dict[str, dict[str, dict[str, float]]]
+    """One of GROUPS -> a group of runs -> the values without it."""
+
+    @property
+    def without(self) -> dict[str, dict[str, float]]:
+        """Laboratory -> the values without it."""
+        return self.left_out["without"]
 
     def range(self, name: str) -> tuple[float, float]:
         """Over the fits with a laboratory left out."""
@@ -191,9 +196,7 @@ def fit(
         at = solved(of, linear, run_weights(model.every, everywhere))
     return Fit(
         rounded_values(of, at),
-        _without(model, linear, [*map(whose, model.every)]),
-        _without(model, linear, [*map(family, model.every)]),
-        _without(model, linear, [*map(pair, model.every)]),
+        {key: _without(model, linear, key) for key in GROUPS},
     )
 
 
@@ -213,17 +216,25 @@ def pair(run: Measured) -> str:
     return f"{family(run)}, {framework_family(by.name if by else '')}"
 
 
+GROUPS: Mapping[str, Callable[[Measured], str]] = {
+    "without": whose,
+    "families": family,
+    "pairs": pair,
+}
+"""Table of the catalogue -> what runs have in common that are left out together."""
+
+
 def _without(
-    model: RunModel, linear: Effects, groups: Sequence[str]
+    model: RunModel, linear: Effects, key: str
 ) -> dict[str, dict[str, float]]:
     """Group of runs -> the values without it."""
-    each = np.array(groups)
+    each = model.groups(key)
     of = model.parameters
     return {
         name: rounded_values(
             of, solved(of, linear, run_weights(model.every, each != name))
         )
-        for name in sorted({*groups})
+        for name in sorted({*each})
     }
 
 
@@ -233,11 +244,13 @@ def stored(table: Mapping[str, Any] | None = None) -> Fit:
     values = {
         name: float(of["value"]) for name, of in told["parameters"].items()
     }
-    groups = (
-        {name: {**of} for name, of in told[key].items()}
-        for key in ("without", "families", "pairs")
+    return Fit(
+        values,
+        {
+            key: {name: {**of} for name, of in told[key].items()}
+            for key in GROUPS
+        },
     )
-    return Fit(values, *groups)
 
 
 def rounded_values(of: Sequence[Parameter], at: Column) -> dict[str, float]:
@@ -287,42 +300,12 @@ def solved(of: Sequence[Parameter], linear: Effects, weight: Column) -> Column:
     return x
 
 
-def left_out(model: RunModel, of: Fit) -> list[Seen]:
-    """Every run as predicted without its laboratory."""
-    return _apart(model, of.without, [*map(whose, model.every)])
-
-
-def families_left_out(model: RunModel, of: Fit) -> list[Seen]:
-    """Every run as predicted without its family of chips."""
-    return _apart(model, of.families, [*map(family, model.every)])
-
-
-def pairs_left_out(model: RunModel, of: Fit) -> list[Seen]:
-    """Every run as predicted without any of its families of chips and frameworks."""
-    return _apart(model, of.pairs, [*map(pair, model.every)])
-
-
-def _apart(
-    model: RunModel,
-    without: Mapping[str, Mapping[str, float]],
-    groups: Sequence[str],
-) -> list[Seen]:
-    """Each group of runs with the values of the others."""
-    each = np.array(groups)
-    by_run = {}
-    for name in sorted({*groups}):
-        by_run.update(
-            {s.run.id: s for s in model.seen(without[name], each == name)}
-        )
+def left_out(model: RunModel, of: Fit, key: str = "without") -> list[Seen]:
+    """Every run as predicted without its group: its laboratory, or another of GROUPS."""
+    each = model.groups(key)
+    by_run = {
+        s.run.id: s
+        for name, values in of.left_out[key].items()
+        for s in model.seen(values, each == name)
+    }
     return [by_run[run.id] for run in model.every]
-
-
-def in_sample(model: RunModel, of: Fit) -> list[Seen]:
-    """Every run as predicted with all of them."""
-    return model.seen(of.values, np.ones(len(model.every), bool))
-
-
-def at_priors(model: RunModel) -> list[Seen]:
-    """Every run as predicted without any."""
-    values = {p.name: p.prior for p in model.parameters}
-    return model.seen(values, np.ones(len(model.every), bool))

@@ -29,9 +29,7 @@ def fitted_text(
         HEAD
         + head
         + numbers
-        + _groups("without", fit.without)
-        + _groups("families", fit.families)
-        + _groups("pairs", fit.pairs)
+        + "".join(_groups(*group) for group in fit.left_out.items())
     )
 
 

@@ -151,8 +151,8 @@ def summa_faster(a: Assumptions) -> int:
 
 def split_sizes(a: Assumptions) -> int:
     """Sizes of figure A3b whose optimum cuts in two dimensions."""
-    points = figures.points_of("A3b", a)
-    return sum(int(p.prediction.layout.cp) > 1 for p in points)
+    points = figures.points_of("A3b", a).values()
+    return sum(int(p.layout.cp) > 1 for p in points)
 
 
 def gains(strategy: str, a: Assumptions) -> list[float]:

@@ -11,10 +11,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 from meshwright import catalog
 from meshwright.describe.assumptions import LBL, Assumptions
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.frozen import put, scaling
 from meshwright.describe.job import Job
 from meshwright.describe.model import Model
 from meshwright.prediction.prediction import Prediction
@@ -69,17 +71,8 @@ def paper_figures() -> dict[str, LblFigure]:
     return {number: LblFigure(number, **of) for number, of in every.items()}
 
 
-@dataclass(frozen=True)
-class FigurePoint:
-    """One bar or mark of a figure."""
-
-    label: str
-    prediction: Prediction
-
-    @property
-    def n(self) -> int:
-        """GPUs."""
-        return self.prediction.job.cluster.chips
+Points = Mapping[Any, Prediction]
+"""Label of a bar, or number of GPUs -> the layout that it shows."""
 
 
 def paper_job(
@@ -97,52 +90,41 @@ def paper_job(
     return Job(model, cluster, batch, precision=FP16, assumptions=a)
 
 
-def fastest_layout(
-    strategy: str, job: Job, fitting: bool = True, **fixed: tuple[int, ...]
-) -> Prediction | None:
-    """The fastest layout that fits, or of all; fixed: values of degrees that are given."""
-    chip = job.cluster.chip
-    if not fitting:
-        chip = replace(chip, hbm_bytes=ANYTHING)
-    asked = replace(job, cluster=replace(job.cluster, chip=chip))
-    fastest = optimum(strategy, asked, **fixed)
-    if fastest is None:
-        return None
-    return Prediction(replace(job, layout=fastest[1]), fastest[1])
-
-
 @cache
-def bars(number: str, a: Assumptions = LBL) -> tuple[FigurePoint, ...]:
+def bars(number: str, a: Assumptions = LBL) -> Points:
     """The layouts of figure 1, 2, 3 or A2, whether they fit or not."""
     of = paper_figures()[number]
     job = paper_job(of.model, "b200", of.nvs, n=LARGEST, a=a)
-    points = []
+    roomy = put("cluster.chip.hbm_bytes", ANYTHING)(job)
+    points = {}
     for values in of.layouts:
         given = dict(zip(of.degrees, values, strict=True))
         ranks = math.prod(given.get(axis, 1) for axis in ("tp", "cp", "pp"))
         label = of.label.format(**given, dp=LARGEST // ranks)
         fixed = {axis: (value,) for axis, value in given.items()}
-        fastest = fastest_layout(of.strategy, job, fitting=False, **fixed)
+        fastest = optimum(of.strategy, roomy, **fixed)
         assert fastest
-        points.append(FigurePoint(label, fastest))
-    return tuple(points)
+        points[label] = Prediction(
+            replace(job, layout=fastest.layout), fastest.layout
+        )
+    return points
 
 
 @cache
 def optima_by_gpus(
     strategy: str, model: str, gpu: str, nvs: int, a: Assumptions
-) -> tuple[FigurePoint, ...]:
+) -> Points:
     """The optimum for each number of GPUs (figures 4, 5, A3, A4); points where nothing fits are
     left out.
     """
     every = {
-        n: fastest_layout(strategy, paper_job(model, gpu, nvs, n=n, a=a))
+        n: optimum(strategy, paper_job(model, gpu, nvs, n=n, a=a))
         for n in SIZES
     }
-    return tuple(FigurePoint(str(n), p) for n, p in every.items() if p)
+    return {n: p for n, p in every.items() if p}
 
 
-def points_of(number: str, a: Assumptions) -> tuple[FigurePoint, ...]:
+def points_of(number: str, a: Assumptions) -> Points:
     """The bars of figure 1 to 4, A2 or A3."""
     of = paper_figures()[number]
     if of.layouts:
@@ -184,18 +166,15 @@ def _days(
     capacity: float,
     a: Assumptions = LBL,
 ) -> float:
-    base = paper_job(model, "b200", 8, n=8192, a=a)
-    chip = base.cluster.chip
-    changed = replace(
-        chip,
-        matrix_flops={k: v * flops for k, v in chip.matrix_flops.items()},
-        vector_flops=chip.vector_flops * flops,
-        hbm_bandwidth=chip.hbm_bandwidth * bandwidth,
-        hbm_bytes=chip.hbm_bytes * capacity,
-    )
-    fastest = fastest_layout(
-        strategy, replace(base, cluster=replace(base.cluster, chip=changed))
-    )
+    job = paper_job(model, "b200", 8, n=8192, a=a)
+    for field, share in (
+        ("matrix_flops", flops),
+        ("vector_flops", flops),
+        ("hbm_bandwidth", bandwidth),
+        ("hbm_bytes", capacity),
+    ):
+        job = scaling(f"cluster.chip.{field}", share)(job)
+    fastest = optimum(strategy, job)
     return run_days(fastest) if fastest else math.inf
 
 
@@ -243,15 +222,15 @@ def figure_row(p: Prediction) -> dict[str, object]:
 
 
 def points_table(
-    name: str, title: str, groups: Mapping[str, Sequence[FigurePoint]]
+    name: str, title: str, groups: Mapping[str, Points]
 ) -> PaperTable:
     """Points after the name of their group."""
     return table_of(
         name,
         title,
         (
-            {"": group, **figure_row(point.prediction)}
+            {"": group, **figure_row(p)}
             for group, points in groups.items()
-            for point in points
+            for p in points.values()
         ),
     )

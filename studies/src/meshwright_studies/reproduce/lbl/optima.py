@@ -36,15 +36,12 @@ def space(strategy: str, job: Job, **chosen: tuple[int, ...]) -> Space:
     return theirs.but(**chosen)
 
 
-Optimum = tuple[float, Layout]
-"""Seconds, and the layout."""
-
-
 def optimum(
     strategy: str, job: Job, **chosen: tuple[int, ...]
-) -> Optimum | None:
+) -> Prediction | None:
     """The fastest layout that fits, or None."""
-    return _fastest(strategy, question(job), tuple(sorted(chosen.items())))
+    layout = _fastest(strategy, question(job), tuple(sorted(chosen.items())))
+    return Prediction(replace(job, layout=layout), layout) if layout else None
 
 
 def question(job: Job) -> Job:
@@ -74,7 +71,7 @@ def question(job: Job) -> Job:
 @cache
 def _fastest(
     strategy: str, job: Job, chosen: tuple[tuple[str, tuple[int, ...]], ...]
-) -> Optimum | None:
+) -> Layout | None:
     """The optimum; of the repaired model from that of the authors' code, whose optimum, where it
     still fits, no optimum exceeds.
 
@@ -88,15 +85,12 @@ def _fastest(
         cheaper = SCHEME[strategy] in ONLY_CHEAPER
         if theirs is None and cheaper:
             return None
-        if theirs and Prediction(job, theirs[1]).fits:
-            within = float(step_time(job, theirs[1]))
-            if cheaper and not touching(theirs[1]):
-                return within, theirs[1]
+        if theirs and Prediction(job, theirs).fits:
+            if cheaper and not touching(theirs):
+                return theirs
+            within = float(step_time(job, theirs))
     best = search(job, space(strategy, job, **dict(chosen)), 1, within=within)
-    if not best.rows:
-        return None
-    layout = best.layouts[0]
-    return float(step_time(job, layout)), layout
+    return next(iter(best.layouts), None)
 
 
 ONLY_CHEAPER = ("megatron", "context")
@@ -115,54 +109,58 @@ def optimum_check(case: SavedCase) -> Check:
 
 
 def _feasible(
-    case: SavedCase, ours: Optimum | None, theirs: Optimum | None
+    case: SavedCase, ours: Prediction | None, theirs: Prediction | None
 ) -> Check:
-    best = case.saved[0]
-    about = partial(Check, f"{case.id}/search", best.time_s)
+    saved = case.saved[0]
+    published, layout = saved.said.iteration_time_s, saved.job.layout
+    about = partial(Check, f"{case.id}/search", published)
     if ours is None:
         note = "the search finds no layout that fits"
         return about(None, "mismatch", note)
-    seconds, layout = ours
-    repaired = float(step_time(case.job, best.job.layout))
-    within = best.time_s * (1 + EQUAL)
-    if seconds <= within and abs(repaired / best.time_s - 1) <= EQUAL:
-        return about(seconds, "match", layout_in_a_line(layout))
+    seconds = ours.step_time_s
+    at_theirs = Prediction(case.job, layout)
+    repaired = at_theirs.step_time_s
+    within = published * (1 + EQUAL)
+    if seconds <= within and abs(repaired / published - 1) <= EQUAL:
+        return about(seconds, "match", layout_in_a_line(ours.layout))
     room = capacity(case.job)
-    need = float(Prediction(case.job, best.job.layout).memory_use.total)
-    defects = touching(best.job.layout)
+    need = float(at_theirs.memory_use.total)
+    defects = touching(layout)
     good = (
         theirs is not None
-        and theirs[0] <= within
+        and theirs.step_time_s <= within
         and bool(defects)
         and (seconds <= repaired * (1 + EQUAL) or need > room)
     )
     names = ", ".join(d.name for d in defects)
     size = f" but {need / GB:.5g} GB of {room / GB:g}" if need > room else ""
-    then = (
-        f"{theirs[0]:.6g} s ({layout_in_a_line(theirs[1])})"
-        if theirs
-        else "nothing"
-    )
     return about(
         seconds,
         "explained" if good else "mismatch",
         f"{names or 'nothing'} repaired: the published optimum"
-        f" ({layout_in_a_line(best.job.layout)}) takes {repaired:.6g} s{size}, the search finds"
-        f" {seconds:.6g} s ({layout_in_a_line(layout)}); with the defects it finds {then}",
+        f" ({layout_in_a_line(layout)}) takes {repaired:.6g} s{size}, the search finds"
+        f" {timed(ours)}; with the defects it finds {timed(theirs)}",
     )
 
 
 def _infeasible(
-    case: SavedCase, ours: Optimum | None, theirs: Optimum | None
+    case: SavedCase, ours: Prediction | None, theirs: Prediction | None
 ) -> Check:
     about = partial(Check, f"{case.id}/infeasible", 0.0)
     if ours is None:
         return about(0.0, "match", "nothing fits")
-    note = f"with the defects repaired {layout_in_a_line(ours[1])} fits ({ours[0]:.6g} s)"
-    if theirs is None:
-        return about(1.0, "explained", f"{note}; with them nothing does")
-    note += f"; with them {layout_in_a_line(theirs[1])} does"
-    return about(1.0, "mismatch", note)
+    return about(
+        1.0,
+        "mismatch" if theirs else "explained",
+        f"with the defects repaired the search finds {timed(ours)}; with them {timed(theirs)}",
+    )
+
+
+def timed(p: Prediction | None) -> str:
+    """The time of an optimum, and its layout."""
+    if p is None:
+        return "nothing"
+    return f"{p.step_time_s:.6g} s ({layout_in_a_line(p.layout)})"
 
 
 def layout_in_a_line(l: Layout) -> str:

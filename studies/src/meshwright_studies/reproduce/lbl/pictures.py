@@ -63,19 +63,17 @@ ALIKE = 0.005
 """Share of a step time within which two editions are drawn as one."""
 
 
-Editions = Mapping[str, tuple[Sequence[Prediction], Sequence[str]]]
-"""Name of an edition -> its predictions and their names."""
+Editions = Mapping[str, f.Points]
+"""Name of an edition -> its layouts."""
 
 
 def bars(of: LblFigure, title: str) -> Figure:
     """Time and memory of layouts, with their configuration (figures 1, 2, 3, A2); or the optimum
     for each number of GPUs: step time, where it goes, memory, configuration (figures 4, A3).
     """
-    editions = {}
-    for edition, how in EDITIONS.items():
-        points = f.points_of(of.number, how)
-        predictions = [p.prediction for p in points]
-        editions[edition] = predictions, [p.label for p in points]
+    editions = {
+        name: f.points_of(of.number, how) for name, how in EDITIONS.items()
+    }
     return stacked(editions, title, verdicts(of.number), bool(of.layouts))
 
 
@@ -90,10 +88,10 @@ def stacked(
     one number of GPUs.
     """
     height, draw = (8.0, panels) if layouts else (9.5, _scaled)
-    shown = {k: v for k, v in editions.items() if v[0]}
+    shown = {name: of for name, of in editions.items() if of}
     if same := agreement(shown):
         shown = {same: next(iter(shown.values()))}
-    width = MORE + max(wide(len(bars)) for bars, _ in shown.values())
+    width = MORE + max(wide(len(of)) for of in shown.values())
     figure = Figure(figsize=(width, height * len(shown)))
     figure.suptitle(
         title, fontsize=11, y=1 - TITLE_AT / figure.get_figheight()
@@ -110,8 +108,8 @@ def stacked(
             fontsize=9,
             color=MARK if REVERSED in line else "black",
         )
-    for part, (name, (bars, names)) in zip(parts, shown.items(), strict=True):
-        draw(part, bars, names)
+    for part, (name, of) in zip(parts, shown.items(), strict=True):
+        draw(part, [*of.values()], [*map(str, of)])
         _in_the_papers_letters(part)
         more = "; red: what differs" if part is not parts[0] else ""
         part.suptitle(
@@ -150,10 +148,7 @@ def agreement(editions: Editions) -> str:
     """What stands over one panel for all editions, where each of their bars has one layout, fits
     alike and takes as long to a few thousandths; else nothing.
     """
-    first, *others = (
-        {name: p for p, name in zip(*e, strict=True)}
-        for e in editions.values()
-    )
+    first, *others = editions.values()
     apart = 0.0
     for bars in others:
         if bars.keys() != first.keys():

@@ -4,7 +4,7 @@ is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..report import PaperFigure, PaperTable, table_of
 from . import figures as f
 from . import nccl
 from .defects import LBL_CODE
-from .figures import FigurePoint, LblFigure
+from .figures import LblFigure, Points
 from .saved import run_days
 
 CODE = "the authors' code, recomputed (lbl-2024-code)"
@@ -78,7 +78,7 @@ def verdicts(number: str) -> tuple[str, ...]:
 
 def systems(
     strategy: str, model: str, how: Assumptions = LBL
-) -> dict[str, Sequence[FigurePoint]]:
+) -> dict[str, Points]:
     """The optima of each system."""
     return {
         f"{gpu.upper()}-NVS{nvs}": f.optima_by_gpus(
@@ -95,7 +95,7 @@ Values = dict[str, dict[int, float]]
 def system_days(strategy: str, model: str, how: Assumptions) -> Values:
     """Days of a whole run."""
     return {
-        s: {p.n: run_days(p.prediction) for p in points}
+        s: {n: run_days(p) for n, p in points.items()}
         for s, points in systems(strategy, model, how).items()
     }
 

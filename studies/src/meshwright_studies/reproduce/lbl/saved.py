@@ -9,7 +9,6 @@ every error is one sentence.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -26,8 +25,9 @@ from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
 from meshwright.describe.read import brief, read
 from meshwright.errors import BadInput, unknown
+from meshwright.layout.rules import demand_legal
 from meshwright.prediction.prediction import Prediction
-from meshwright.units import DAY_S, GB
+from meshwright.units import DAY_S
 
 from ..sources import read_json
 
@@ -184,11 +184,7 @@ class Saved:
     """strategy/model/system/n/best, or .../runner-up-1 and so on."""
     job: Job
     """Under the assumption set lbl-2024, its layout included."""
-    time_s: float
-    memory_bytes: float
-    time_parts: Mapping[str, float]
-    memory_parts: Mapping[str, float]
-    days: float | None
+    said: Configuration
 
 
 @dataclass(frozen=True)
@@ -286,16 +282,14 @@ def _configurations(
 def _saved(id: str, job: Job, config: Any, strategy: str) -> Saved:
     """A configuration with its time and memory."""
     said = known(Configuration, config, id)
-    layout = layout_of(said, strategy, id)
+    layout = layout_of(said, strategy)
+    try:
+        demand_legal(job, layout)
+    except BadInput as error:
+        raise BadInput(f"{id}: {error}") from None
     if layout.chips != job.cluster.chips:
         raise BadInput(
-            f"{id}: tp1 {layout.tp} x tp2 {layout.cp} x pp {layout.pp} x dp {layout.dp} is not"
-            f" {job.cluster.chips} GPUs"
-        )
-    close = math.prod(shares[0] for shares in layout.placement.values())
-    if close > job.cluster.sizes[0]:
-        raise BadInput(
-            f"{id}: nvs_placement puts {close} GPUs in a domain of {job.cluster.sizes[0]}"
+            f"{id}: its degrees are of {layout.chips} GPUs, not {job.cluster.chips}"
         )
     if job.model.layers % layout.pp or job.batch % (
         layout.dp * layout.microbatch
@@ -304,33 +298,16 @@ def _saved(id: str, job: Job, config: Any, strategy: str) -> Saved:
             f"{id}: pp must divide the {job.model.layers} layers, dp x micro_batch_size the batch"
             f" of {job.batch}"
         )
-    if job.model.heads % layout.tp:
-        raise BadInput(
-            f"{id}: tp1 {layout.tp} must divide the {job.model.heads} heads"
-        )
-    return Saved(
-        id,
-        replace(job, layout=layout),
-        said.iteration_time_s,
-        memory_bytes=1e9 * said.memory_GB,
-        time_parts=said.time_breakdown_s,
-        memory_parts={k: GB * v for k, v in said.memory_parts_GB.items()},
-        days=said.training_days_paper_fig5,
-    )
+    return Saved(id, replace(job, layout=layout), said)
 
 
-def layout_of(said: Configuration, strategy: str, where: str) -> Layout:
+def layout_of(said: Configuration, strategy: str) -> Layout:
     """Our layout of one of the configurations; optimizer state is sharded (ZeRO-1)."""
     names = {"tp": "tp1", "cp": "tp2", "dp": "dp", "pp": "pp"}
     placement = {}
     for axis, name in names.items():
-        degree = getattr(said, name)
         share = getattr(said.nvs_placement, name)
-        if degree % share:
-            raise BadInput(
-                f"{where}: nvs_placement {name} {share} must divide {name} {degree}"
-            )
-        placement[axis] = (share, degree // share)
+        placement[axis] = (share, getattr(said, name) // share)
     return Layout(
         tp=said.tp1,
         cp=said.tp2,

@@ -48,23 +48,25 @@ def case_checks(case: SavedCase) -> Iterator[Check]:
 
 
 def _numbers(saved: Saved) -> Iterator[Check]:
+    said = saved.said
     published = {
-        "time": saved.time_s,
-        "memory": saved.memory_bytes / GB,
-        **saved.time_parts,
-        **{kind: x / GB for kind, x in saved.memory_parts.items()},
+        "time": said.iteration_time_s,
+        "memory": said.memory_GB,
+        **said.time_breakdown_s,
+        **said.memory_parts_GB,
+        "days": said.training_days_paper_fig5,
     }
-    if saved.days is not None:
-        published["days"] = saved.days
     sides = {
-        f"{saved.id}/{key}": (key, value) for key, value in published.items()
+        f"{saved.id}/{key}": (key, value)
+        for key, value in published.items()
+        if value is not None
     }
-    noise = {"GB": TINY * saved.memory_bytes / GB}
+    noise = {"GB": TINY * said.memory_GB}
     return both_editions(
         saved.job,
         sides,
         published_numbers,
-        rounding=lambda unit: noise.get(unit, TINY * saved.time_s),
+        rounding=lambda unit: noise.get(unit, TINY * said.iteration_time_s),
     )
 
 

@@ -102,17 +102,13 @@ def predicted(figure: str, at: str, a: Assumptions) -> Prediction:
         return three_fastest(a)[int(at) - 1]
     of = paper_figures()[figure]
     if of.kind == "layouts":
-        shown = (point.prediction for point in bars(figure, a))
+        shown = bars(figure, a).values()
         fitting = (p for p in shown if p.fits or at == "any")
         return min(fitting, key=lambda p: p.step_time_s)
     if of.kind == "days":
         gpu, nvs = at.lower().split("-nvs")
-        n = LARGEST
-        optima = optima_by_gpus(of.strategy, of.model, gpu, int(nvs), a)
-    else:
-        n = int(at)
-        optima = points_of(figure, a)
-    return next(p.prediction for p in optima if p.n == n)
+        return optima_by_gpus(of.strategy, of.model, gpu, int(nvs), a)[LARGEST]
+    return points_of(figure, a)[int(at)]
 
 
 def degree(name: str) -> Callable[[Prediction], Any]:

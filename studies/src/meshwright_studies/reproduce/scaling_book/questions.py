@@ -237,7 +237,7 @@ def on_ring(kind: str, size: float, n: int) -> Num:
 def bytes_in_latency() -> Num:
     """Bytes that a v5e link carries while one waits for its latency."""
     dim = MESHES["v5e 4x4"]().dims[0]
-    return dim.rate() * dim.latency
+    return float(dim.rate() * dim.latency)
 
 
 def to_corner(size: float) -> Num:
