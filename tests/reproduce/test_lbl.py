@@ -39,6 +39,7 @@ from meshwright_studies.reproduce.lbl import (
     spots,
     statements,
 )
+from meshwright_studies.validate import validate
 from refusals import refusal
 
 FILE = Path(__file__).parents[1] / "published" / "lbl_optima.json"
@@ -451,11 +452,14 @@ def test_collectives_of_figure_a1() -> None:
     ]
 
 
+GATHER = "all-gather,8,2,4,1e9,0.0137\n"
+
+
 def test_collectives_in_a_file(tmp_path: Path) -> None:
     header = (
         "collective,gpus_total,nodes,gpus_per_node,size_bytes,time_mean_s\n"
     )
-    (tmp_path / "x.csv").write_text(header + "allgather,8,2,4,1e9,0.0137\n")
+    (tmp_path / "x.csv").write_text(header + GATHER)
     assert [c.status for c in reproduce("lbl", tmp_path / "x.csv").checks] == [
         "match"
     ]
@@ -466,8 +470,15 @@ def test_collectives_in_a_file(tmp_path: Path) -> None:
         "allgather,8,2,4,nan,1\n",
     ):
         (tmp_path / "x.csv").write_text(header + row)
-        with refusal("NCCL row 1"):
+        with refusal("holds no measured collectives"):
             reproduce("lbl", tmp_path / "x.csv")
+        # one among others is noticed too
+        (tmp_path / "x.csv").write_text(f"{header}{GATHER}{row}")
+        with refusal("1 lines of x.csv are not a collective"):
+            reproduce("lbl", tmp_path / "x.csv")
+        found = validate(tmp_path / "x.csv")
+        assert found.overall["collective_time"]["rows"] == 1
+        assert sum(found.skipped.values()) == 1
 
 
 @pytest.mark.parametrize("name", ["lbl-fig-1", "lbl-fig-A1"])

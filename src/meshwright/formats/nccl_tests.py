@@ -299,7 +299,7 @@ def of_csv(text: str) -> Iterator[Sample]:
             f"the table of collectives has no column {', '.join(missing)}"
         )
     for row in rows:
-        kind = KINDS.get(str(row["collective"]).lower().replace("_", ""))
+        kind = KINDS.get(re.sub("[_-]", "", str(row["collective"]).lower()))
         try:
             nodes = int(row["nodes"])
             per_node = int(row["gpus_per_node"])

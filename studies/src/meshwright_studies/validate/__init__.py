@@ -46,7 +46,7 @@ def validate(
             return Validation(
                 tuple(
                     collectives.compare_collectives(
-                        content, network, assumptions
+                        source, network, assumptions
                     )
                 )
             )

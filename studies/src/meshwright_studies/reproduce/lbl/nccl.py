@@ -16,17 +16,19 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.network import Dim, Network
 from meshwright.errors import BadInput
+from meshwright.formats.nccl_tests import Sample
 from meshwright.units import MIB
 
 from ... import shipped
 from ...validate.collectives import (
-    MeasuredCollective,
-    lines_of_table,
-    measured_collective,
+    UNREAD,
+    collective_name,
+    predicted_s,
+    read_collectives,
 )
 from ..report import Check, PaperTable, table_of
-from ..sources import published_text
 
+PERLMUTTER = shipped.DATA / "runs/perlmutter.csv"
 SHARE = 0.7
 """Usable share of a link, all networks."""
 NVLINK, NIC = 100e9, 25e9
@@ -39,34 +41,30 @@ CLOSE = 0.1
 """The paper says "agree well" and prints no number: medians within 10 % count as that."""
 
 
-def large(line: MeasuredCollective) -> bool:
+def gpus(line: Sample) -> int:
+    """Of the group."""
+    return line.nodes * line.per_node
+
+
+def large(line: Sample) -> bool:
     """Bandwidth decides."""
-    step = line.bytes / line.gpus
-    return line.gpus > 1 and line.bytes >= LARGE and step >= LARGE_STEP
+    return line.bytes >= LARGE and line.bytes / gpus(line) >= LARGE_STEP
 
 
-def group_text(line: MeasuredCollective) -> str:
+def group_text(line: Sample) -> str:
     """The collective, its GPUs and those of a node."""
-    return f"{line.collective}/{line.gpus} GPUs, {line.per_node} a node"
+    return f"{collective_name(line)}/{gpus(line)} GPUs, {line.per_node} a node"
 
 
-def read_nccl(file: Path | None = None) -> tuple[MeasuredCollective, ...]:
-    """Measurements of a CSV file; None: those shipped. Raises BadInput."""
-    text = (
-        shipped.shipped_text("runs/perlmutter.csv")
-        if file is None
-        else published_text(file)
-    )
-    lines = []
-    for i, row in enumerate(lines_of_table(text), 1):
-        try:
-            lines.append(measured_collective(row))
-        except BadInput as error:
-            raise BadInput(f"NCCL row {i}: {error}") from None
-    return tuple(lines)
+def read_nccl(file: Path = PERLMUTTER) -> tuple[Sample, ...]:
+    """The measurements of a table; BadInput if a line is none."""
+    samples, unread = read_collectives(file)
+    if unread:
+        raise BadInput(f"{unread} lines of {file.name[:80]} are {UNREAD}")
+    return samples
 
 
-def paper_seconds(row: MeasuredCollective, share: float = SHARE) -> float:
+def paper_seconds(row: Sample, share: float = SHARE) -> float:
     """Seconds by the formulas of the paper."""
     near = Dim(
         "nvlink",
@@ -76,17 +74,16 @@ def paper_seconds(row: MeasuredCollective, share: float = SHARE) -> float:
         efficiency=share,
     )
     far = Dim("slingshot", NIC, 5e-6, efficiency=share)
-    return row.predicted_s(
-        Fabric.from_network(Network("perlmutter", (near, far)), LBL.network)
-    )
+    network = Network("perlmutter", (near, far))
+    return predicted_s(row, Fabric.from_network(network, LBL.network))
 
 
-def time_ratio(row: MeasuredCollective, share: float = SHARE) -> float:
+def time_ratio(row: Sample, share: float = SHARE) -> float:
     """Seconds by the formulas over those measured."""
     return paper_seconds(row, share) / row.seconds
 
 
-def bandwidth_checks(rows: tuple[MeasuredCollective, ...]) -> Iterator[Check]:
+def bandwidth_checks(rows: tuple[Sample, ...]) -> Iterator[Check]:
     """Median bandwidth of large messages, measured and predicted, for each collective and shape of
     group.
     """
@@ -96,7 +93,7 @@ def bandwidth_checks(rows: tuple[MeasuredCollective, ...]) -> Iterator[Check]:
             yield _check(name, at)
 
 
-def _check(name: str, rows: list[MeasuredCollective]) -> Check:
+def _check(name: str, rows: list[Sample]) -> Check:
     id = f"fig-A1/{name}/B_per_s of large messages"
     measured = median(r.bytes / r.seconds for r in rows)
     ours = median(r.bytes / paper_seconds(r) for r in rows)
@@ -114,15 +111,15 @@ def _check(name: str, rows: list[MeasuredCollective]) -> Check:
     return Check(id, measured, computed=ours, status=status, note=note)
 
 
-def nccl_table(rows: tuple[MeasuredCollective, ...]) -> PaperTable:
+def nccl_table(rows: tuple[Sample, ...]) -> PaperTable:
     """The measurements beside the formula."""
     return table_of(
         "lbl-fig-A1",
         "Figure A1: collectives on Perlmutter, NCCL tests and formula",
         (
             {
-                "collective": r.collective,
-                "GPUs": r.gpus,
+                "collective": collective_name(r),
+                "GPUs": gpus(r),
                 "GPUs a node": r.per_node,
                 "bytes": int(r.bytes),
                 "measured s": r.seconds,
@@ -134,7 +131,7 @@ def nccl_table(rows: tuple[MeasuredCollective, ...]) -> PaperTable:
     )
 
 
-def errors_text(rows: tuple[MeasuredCollective, ...]) -> str:
+def errors_text(rows: tuple[Sample, ...]) -> str:
     """Median error over all sizes, in a sentence."""
     off = [abs(time_ratio(r) - 1) for r in rows]
     errors = [e for e, r in zip(off, rows, strict=True) if large(r)]

@@ -16,6 +16,7 @@ from matplotlib.text import Annotation, Text
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from meshwright.describe.assumptions import LBL
+from meshwright.formats.nccl_tests import Sample
 from meshwright.prediction.prediction import Prediction
 from meshwright.report.plots import (
     configuration,
@@ -27,7 +28,6 @@ from meshwright.report.plots import (
     wide,
 )
 
-from ...validate.collectives import MeasuredCollective
 from ..drawing import COLOURS, LINES, MARKERS, Curves, draw_lines, sheet
 from . import figures as f
 from . import nccl
@@ -363,19 +363,15 @@ def _between(values: Sequence[float], x: float) -> float:
     return i + (x - values[i]) / (values[i + 1] - values[i])
 
 
-def all_gathers(
-    rows: tuple[MeasuredCollective, ...], _: LblFigure, title: str
-) -> Figure:
+def all_gathers(rows: tuple[Sample, ...], _: LblFigure, title: str) -> Figure:
     """All-gathers, measured and by the formula, against bytes (figure A1)."""
-    every = [r for r in rows if r.collective == "allgather"]
-    gathers = [r for r in every if r.gpus == 32] or list(rows)
+    every = [r for r in rows if r.kind == "all_gather"]
+    gathers = [r for r in every if nccl.gpus(r) == 32] or list(rows)
     kinds = map(str, sorted({r.per_node for r in gathers}))
-    gathers += [r for r in every if r.per_node == 2 and r.gpus == 16]
+    gathers += [r for r in every if r.per_node == 2 and nccl.gpus(r) == 16]
     title = title.format(kinds=" and ".join(kinds))
 
-    def series(
-        what: str, value: Callable[[MeasuredCollective], float]
-    ) -> Curves:
+    def series(what: str, value: Callable[[Sample], float]) -> Curves:
         return {
             f"{name}, {what}": [
                 (r.bytes, value(r))

@@ -9,8 +9,8 @@ from functools import cache, partial
 from typing import Any
 
 from meshwright.describe.assumptions import LBL, Assumptions
+from meshwright.formats.nccl_tests import Sample
 
-from ...validate.collectives import MeasuredCollective
 from ..report import PaperFigure, PaperTable, table_of
 from . import figures as f
 from . import nccl
@@ -29,7 +29,7 @@ Table = Callable[[LblFigure, str, str], PaperTable]
 
 
 def figures_in_order(
-    measured: tuple[MeasuredCollective, ...],
+    measured: tuple[Sample, ...],
 ) -> tuple[PaperFigure, ...]:
     """The figures in the order of the paper."""
     tables: dict[str, tuple[str, Table]] = {
