@@ -12,20 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..num import ceil_div
+from ..step import model_cost
 from .bound import (
     layer_seconds,
     least_layers,
     may_fit,
     pipeline_seconds,
 )
-from .columns import layouts, model_costs, optimistic_clock
+from .columns import layouts, optimistic_clock
 from .degrees import (
     dp_step,
     expand_dp,
     microbatch_count,
-    pipelines,
     replicas,
     space_mask,
+    with_pipelines,
 )
 from .legal import legal_splits
 from .space import Space
@@ -88,24 +89,23 @@ class Candidates:
     """Pipelines, with their numbers of chunks."""
 
     @classmethod
-    def from_splits(cls, state: SearchState, splits: Table) -> Candidates:
-        """These splits with all pipelines of the space. Nothing makes a microbatch cheaper than no
-        pipeline, the most replicas (the fewest add up gradients), every group nearest and nothing
-        computed again.
+    def from_splits(
+        cls, state: SearchState, splits: Table, degrees: Table
+    ) -> Candidates:
+        """These splits with these pipelines. Nothing makes a microbatch cheaper than no pipeline,
+        the most replicas (the fewest add up gradients), every group nearest and nothing computed
+        again.
         """
         job = state.job
         one = np.ones(length(splits))
-        splits = splits | {"split": np.arange(float(len(one)))}
         alone = splits | {"pp": one, "interleave": one}
         anything = replace(state.space, relaxed=True)
         # shards of more ranks than there are chips are cut later; costs need one replica
         dp = np.maximum(replicas(job, alone, anything), 1.0)
         variants = layouts(job, state.choice, alone | {"dp": dp})
-        costs, which = model_costs(
-            job, variants, optimistic_clock(job, state.space.relaxed)
-        )
-        layers = least_layers(costs)[:, which]
-        return cls(state, splits, layers, pipelines(job, state.space))
+        clock = optimistic_clock(job, state.space.relaxed)
+        costs = [model_cost(job, rows, clock) for rows in variants]
+        return cls(state, splits, least_layers(costs), degrees)
 
     def rows(
         self, limit: float = np.inf, some: Any = slice(None)
@@ -113,18 +113,26 @@ class Candidates:
         """Rows with their most replicas, bounded by what their layers take, within a limit; of some
         splits, a mask or all. What layers take does not depend on chunks, which come last.
         """
-        job, degrees = self.state.job, self.degrees
-        pp, number = np.unique(degrees["pp"], return_inverse=True)
-        part, layers = pick(self.splits, some), self.layers[:, some, None]
+        pp, part = np.unique(self.degrees["pp"]), pick(self.splits, some)
         grid = {k: c[:, None] for k, c in part.items()} | {"pp": pp}
-        dp = replicas(job, grid, self.state.space)
-        m = microbatch_count(job, grid | {"dp": dp})
-        seconds = m * layer_seconds(job, self.state.choice.copies, pp, layers)
-        fine = (dp >= 1) & (seconds <= limit)
-        row, pipe = np.nonzero(fine[:, number])
-        deep = number[pipe]
-        rows = pick(part, row) | {"dp": dp[row, deep]} | pick(degrees, pipe)
-        return Intervals(rows, rows, seconds[row, deep])
+        dp = replicas(self.state.job, grid, self.state.space)
+        grid = {"dp": dp, "bound": self._seconds(grid | {"dp": dp})}
+        fine = grid["bound"] <= limit
+        rows = with_pipelines(part, self.degrees, grid | {"dp": dp * fine})
+        bound = rows.pop("bound")
+        return Intervals(rows, rows, bound)
+
+    def bounded(self, rows: Table) -> Intervals:
+        """These rows, bounded by what their layers take."""
+        return Intervals(rows, rows, self._seconds(rows))
+
+    def _seconds(self, rows: Table) -> Column:
+        """What all microbatches take in the layers of a device."""
+        layers = self.layers[:, rows["split"].astype(np.intp)]
+        one = layer_seconds(
+            self.state.job, self.state.choice.copies, rows["pp"], layers
+        )
+        return microbatch_count(self.state.job, rows) * one
 
     def pipelines_within(self, rows: Table, limit: float) -> NDArray[np.bool_]:
         """Where pipelines of layers alone are within the limit in the order of some schedule."""

@@ -1,10 +1,10 @@
 """The k fastest layouts of a space, exactly, without evaluating all of them.
 
 Candidates -> rows, or in a relaxed space intervals of dp with one number of microbatches -> bounds
--> placed layouts, best bound first. Rows that are slower than the k-th best layout found so far, or
-cannot fit, are dropped on the way. Bounds are the step formulas themselves with optimistic
-arguments (`bound`), so they hold whatever the formulas say, on every network. Ranking is by
-(merit, bytes, degrees, options, placement), as in brute force.
+-> placed layouts, best bound first; the first rows are placed at once. Rows that are slower than
+the k-th best layout found so far, or cannot fit, are dropped on the way. Bounds are the step
+formulas themselves with optimistic arguments (`bound`), so they hold whatever the formulas say, on
+every network. Ranking is by (merit, bytes, degrees, options, placement), as in brute force.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from ..describe.job import Job
 from .bound import lower_bounds, may_fit
 from .candidates import Candidates, Intervals
-from .degrees import pipelines, replicas, splits
+from .degrees import most_replicas, pipelines, replicas, splits
 from .evaluate import (
     ROWS_WITHOUT_BOUND,
     Progress,
@@ -40,9 +40,9 @@ from .table import (
     pick,
 )
 
-FIRST = 256
-"""Rows that are bounded first, for a limit: no bound cuts anything before one layout fits, and a
-call for a few hundred rows takes about as long as one for a single row."""
+FIRST = 128
+"""Rows that are placed first, for a limit: no bound cuts anything before one layout fits, and a
+call for a hundred rows takes about as long as one for a single row."""
 ROUND = 4096
 """Rows of the first round once there is one: a block (`table.BLOCK`), which stays in cache."""
 GROWTH = 8
@@ -114,22 +114,24 @@ def _fill(
     table = keep(table, np.asarray(some))
     if not length(table):
         return
-    candidates = Candidates.from_splits(state, table)
     if progress:
         progress("bounds", 0.0)
+    table["split"] = np.arange(float(length(table)))
     if not space.relaxed:
-        every = candidates.rows()
-        rows = every.low
+        rows = most_replicas(job, space, table, degrees)
         legal = legal_options(job, rows, state.choice)
         many = placement_count(job, rows, space) if space.placements else 1.0
         state.searched = int((legal * many).sum())
-        every = pick(every, legal > 0)
-        if len(every.bound) <= ROWS_WITHOUT_BOUND:
-            evaluate(state, every.low)
+        rows = keep(rows, legal > 0)
+        if length(rows) <= ROWS_WITHOUT_BOUND:
+            evaluate(state, rows)
             yield
-        else:
-            yield from _bound_and_place(candidates, every, progress)
+            return
+        candidates = Candidates.from_splits(state, table, degrees)
+        every = candidates.bounded(rows)
+        yield from _bound_and_place(candidates, every, progress)
         return
+    candidates = Candidates.from_splits(state, table, degrees)
     state.searched = state.choice.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     group, first = candidates.smallest_microbatches()
@@ -160,24 +162,31 @@ def _bound_and_place(
     state = candidates.state
     # a share of no rows is shown as 0 of 1
     total, done = max(len(waiting.bound), 1), 0.0
+    left = np.arange(len(waiting.bound))
     while True:
-        waiting = pick(waiting, waiting.bound <= state.highest)
+        left = left[waiting.bound[left] <= state.highest]
         if progress:
-            share = 1.0 - len(waiting.bound) / total
+            share = 1.0 - len(left) / total
             progress("layouts", done := max(done, share))
-        if not len(waiting.bound):
+        if not len(left):
             return
-        priority, unknown = waiting.bound, state.limit == np.inf
+        priority = waiting.bound[left]
+        opening = size == FIRST and state.limit == np.inf
         # the smallest microbatches fit soonest; where none does, all others are asked at once
-        if unknown and size == FIRST:
-            micro = waiting.low["microbatch"]
+        if opening:
+            micro = waiting.low["microbatch"][left]
             priority = np.where(micro == micro.min(), priority, np.inf)
         else:
             size = max(size, ROUND)
         first = priority <= _nth(priority, size)
-        some, waiting = pick(waiting, first), pick(waiting, ~first)
+        some, left = pick(waiting, left[first]), left[~first]
+        size *= GROWTH
         some = pick(some, candidates.pipelines_within(some.low, state.limit))
         if not len(some.bound):
+            continue
+        if opening:
+            evaluate(state, some.each_dp(state.space))
+            yield
             continue
         number = some.replica_counts
         high = some.high if number.max() > 1 else None
@@ -186,7 +195,6 @@ def _bound_and_place(
         )
         some = some._replace(bound=bounds)
         yield from _best_first(state, some, option_bounds)
-        size *= GROWTH
 
 
 def _nth(values: Column, number: int) -> float:

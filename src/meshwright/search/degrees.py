@@ -202,20 +202,41 @@ def expand_dp(low: Table, most: Column, step: Column) -> Table:
     return rows | {"dp": dp}
 
 
+def with_pipelines(splits: Table, degrees: Table, grid: Table) -> Table:
+    """A row for each split with each pipeline that the grid holds, chunks last. grid: columns of
+    each split with each distinct pp [split, pp]; among them dp, 0 where there is no row.
+    """
+    _, number = np.unique(degrees["pp"], return_inverse=True)
+    row, pipe = np.nonzero((grid["dp"] >= 1)[:, number])
+    deep = number[pipe]
+    columns = {name: values[row, deep] for name, values in grid.items()}
+    rows: Table = pick(splits, row) | columns | pick(degrees, pipe)
+    return rows
+
+
+def most_replicas(
+    job: Job, space: Space, splits: Table, degrees: Table
+) -> Table:
+    """The rows of these splits and pipelines, of a relaxed space with the most replicas."""
+    pp = np.unique(degrees["pp"])
+    grid = {k: column[:, None] for k, column in splits.items()} | {"pp": pp}
+    return with_pipelines(splits, degrees, {"dp": replicas(job, grid, space)})
+
+
+def most_replicas_in_blocks(job: Job, space: Space) -> Iterator[Table]:
+    """All rows of a space, of a relaxed one with the most replicas."""
+    table, degrees = splits(job, space), pipelines(job, space)
+    many = max(BLOCK // max(length(degrees), 1), 1)
+    for start in range(0, length(table), many):
+        some = pick(table, slice(start, start + many))
+        yield most_replicas(job, space, some, degrees)
+
+
 def all_rows(job: Job, space: Space) -> Iterator[Table]:
     """All rows of a space, in blocks; of a relaxed one with every number of replicas."""
-    for table in most_replicas(job, space):
+    for table in most_replicas_in_blocks(job, space):
         if space.relaxed:
             step = dp_step(table)
             table = expand_dp(table | {"dp": step}, table["dp"], step)
             table = keep(table, space_mask(table, space, "dp"))
         yield table
-
-
-def most_replicas(job: Job, space: Space) -> Iterator[Table]:
-    """The rows of a space, in blocks; of a relaxed one with the most replicas."""
-    table = cross(splits(job, space), **pipelines(job, space))
-    for start in range(0, length(table), BLOCK):
-        rows = {k: c[start : start + BLOCK] for k, c in table.items()}
-        rows["dp"] = replicas(job, rows, space)
-        yield keep(rows, rows["dp"] >= 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..describe.job import Job
 from ..step import clock_of, oom
-from .degrees import all_rows, most_replicas
+from .degrees import all_rows, most_replicas_in_blocks
 from .legal import legal_options
 from .merit import weigh
 from .options import options
@@ -75,7 +75,7 @@ def has_legal_row(job: Job, space: Space) -> bool:
     False is not.
     """
     choice = options(job, space)
-    for table in most_replicas(job, space):
+    for table in most_replicas_in_blocks(job, space):
         rows = keep(table, legal_options(job, table, choice) > 0)
         for start in range(0, length(rows), ROWS_WITHOUT_BOUND):
             some = pick(rows, slice(start, start + ROWS_WITHOUT_BOUND))

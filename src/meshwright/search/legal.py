@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from operator import and_
+from math import prod
+from operator import and_, mul
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,8 @@ OPTION_AXES = ("sequence_parallel", "recompute", "schedule", "zero")
 """Choices beside degrees, as rules name them: axes of a mask, before its rows."""
 SCHEDULE_ALONE = (False, False, True, False)
 """Which of `OPTION_AXES` a rule reads that asks for the schedule and nothing else of them."""
+ROWS_OF_RULES = 8 * BLOCK
+"""Rows that are counted at once: rules are few operations, whose calls cost more than memory."""
 
 
 def rules(job: Job, *known: str) -> list[LayoutRule]:
@@ -68,7 +71,23 @@ def legal(
     high: Layout | None = None,
     any_number: bool = False,
 ) -> Mask:
-    """(`OPTION_AXES`, row): where rows can run under each combination of options.
+    """(`OPTION_AXES`, row): where rows can run under each combination of options. Arguments as of
+    `_legal_masks`.
+    """
+    masks = _legal_masks(job, choice, variants, high, any_number)
+    shape = (*choice.shape, *np.shape(variants[0].tp))
+    return np.broadcast_to(reduce(and_, masks), shape)
+
+
+def _legal_masks(
+    job: Job,
+    choice: Options,
+    variants: Sequence[Layout],
+    high: Layout | None = None,
+    any_number: bool = False,
+) -> list[Mask]:
+    """Masks (`OPTION_AXES`, row) that all hold where a row can run; each is as long as 1 on the
+    axes that it does not read.
 
     variants: rows under each setting of sequence parallelism, placed or not;  high: the same with
     the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
@@ -111,8 +130,7 @@ def legal(
                 each
             ]
         masks.append(mask)
-    shape = (*choice.shape, len(number))
-    return np.broadcast_to(reduce(and_, masks), shape)
+    return masks
 
 
 def _without_copies(
@@ -177,9 +195,28 @@ def legal_options(
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
     counts = np.zeros(length(table))
-    for start in range(0, length(table), BLOCK):
-        some = slice(start, start + BLOCK)
+    for start in range(0, length(table), ROWS_OF_RULES):
+        some = slice(start, start + ROWS_OF_RULES)
         variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        runs = legal(job, choice, variants)
-        counts[some] = runs.sum(axis=(0, 1, 2, 3))
+        masks = _legal_masks(job, choice, variants)
+        counts[some] = _count(masks, choice.shape)
     return counts
+
+
+def _count(masks: list[Mask], shape: tuple[int, ...]) -> Column:
+    """How many combinations of options all masks allow in each row: the product over groups of axes
+    that no mask ties to others. Counted one by one they are up to hundreds a row. shape: lengths of
+    the axes, also of those that no mask reads.
+    """
+    axes = tuple(range(len(shape)))
+    groups: list[tuple[set[int], Mask]] = []
+    for mask in masks:
+        read = {axis for axis in axes if mask.shape[axis] > 1}
+        tied = [each for each in groups if each[0] & read]
+        groups = [each for each in groups if not each[0] & read]
+        for other, its in tied:
+            read, mask = read | other, mask & its
+        groups.append((read, mask))
+    free = set(axes).difference(*(read for read, _ in groups))
+    counts = (mask.sum(axis=axes, dtype=float) for _, mask in groups)
+    return np.asarray(reduce(mul, counts, prod(shape[axis] for axis in free)))
