@@ -106,6 +106,16 @@ def test_a_published_layout_of_the_same_job_is_never_refused() -> None:
     assert abs(less) < 0.1 and not free.recipe
 
 
+def test_a_recipe_of_long_sequences_is_no_answer_for_short_ones() -> None:
+    """Cp 16 of 131,072 tokens has been run; of 8,192 it leaves 512 tokens on a rank."""
+    job = Job("llama3-405b", "65536xh100-sxm", 2048, **LLAMA)
+    found = plan(job, families=False)
+    assert found.best
+    assert not practice.broken_conventions(found.best.job, found.best.layout)
+    asked = plan(job, cp=16, tp=8, families=False)
+    assert asked.best and asked.best.layout.cp == 16
+
+
 LLAMA_405B = "llama31_405b_pretrain_1024gpu_h100_bf16"
 
 
