@@ -15,6 +15,8 @@ from meshwright.layout.clean import (
     batches,
     dp_is_bound,
     fewer_chips,
+    is_starved,
+    powers_of_two,
 )
 from meshwright.prediction.certainty import resolution
 
@@ -50,10 +52,18 @@ def merit(job: Job) -> float:
 
 
 def tried(job: Job) -> list[Job]:
-    """The job, and on fewer chips where its numbers bind dp."""
+    """The job, on fewer chips where its numbers bind dp, and on powers of two that are faster where
+    pipelines starve.
+    """
     best = on_all(job).fastest
     bound = dp_is_bound(job, best.layout.dp if best else None)
-    return [job, *(fewer_chips(job) if bound else [])]
+    every = [job, *(fewer_chips(job) if bound else [])]
+    if best := on_all(min(every, key=merit)).fastest:
+        l = best.layout
+        if is_starved(job, dp=l.dp, pp=l.pp, microbatch=l.microbatch):
+            for each in powers_of_two(job):
+                every += [each] * (merit(each) <= min(map(merit, every)))
+    return every
 
 
 @pytest.mark.parametrize(("name", "on", "batch"), CASES)
@@ -136,6 +146,20 @@ def test_the_batch_near_by_that_trains_the_most_tokens_is_named(
     )
     told = float(said.split("(")[-1].split(" s a step")[0])
     assert isclose(told, seconds.fastest.step_time_s, rel_tol=5e-3)
+
+
+def starved(chips: int) -> Plan:
+    """Of 2,048 sequences, which fill 32,768 chips."""
+    job = Job("llama3-405b", f"{chips}xh100-sxm", 2048)
+    return plan(job, families=False)
+
+
+@pytest.mark.parametrize("chips", [49152, 65536, 98304, 100000, 131072])
+def test_more_chips_make_no_plan_slower(chips: int) -> None:
+    """Also where they would only lengthen the bubble."""
+    fewer, more = starved(32768), starved(chips)
+    assert fewer.fastest and more.fastest
+    assert more.fastest.merit_s <= fewer.fastest.merit_s * (1 + 1e-9)
 
 
 def test_the_cases_have_every_answer() -> None:

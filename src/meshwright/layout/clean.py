@@ -33,6 +33,24 @@ def dp_is_bound(job: Job, dp: float | None) -> bool:
     return dp is None or odd or FREE * dp > common or unfilled(job)
 
 
+def is_starved(job: Job, dp: float, pp: float, microbatch: float) -> bool:
+    """A pipeline has fewer microbatches than stages: its bubble is longer than its work, and fewer
+    chips, each with more to do, may take less time.
+    """
+    return dp * pp * microbatch > job.batch
+
+
+def powers_of_two(job: Job) -> list[Job]:
+    """The job on fewer chips, down to an eighth, that are a power of two and fill its network
+    evenly, most first; of a torus, whose slices are other networks, none.
+    """
+    N = job.cluster.chips
+    most = 0 if axes(job.cluster.network) else (N - 1).bit_length()
+    powers = [2**k for k in reversed(range(most)) if 8 * 2**k >= N]
+    spreads = ((n, even_members(job, n)) for n in powers)
+    return [on_chips(job, n, *spread) for n, spread in spreads if spread]
+
+
 def is_odd(chips: int, batch: int) -> bool:
     """What the batch leaves of the chips to axes other than dp is no power of two."""
     return math.log2(chips // math.gcd(chips, batch)) % 1 > 0

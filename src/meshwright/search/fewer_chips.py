@@ -5,7 +5,7 @@ fast, and which batch would train more tokens a second.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +15,8 @@ from ..layout.clean import (
     batches,
     dp_is_bound,
     fewer_chips,
+    is_starved,
+    powers_of_two,
 )
 from ..prediction.certainty import resolution
 from .evaluate import Progress
@@ -36,17 +38,29 @@ def on_fewer(
     progress: Progress | None,
 ) -> Job:
     """The job on all its chips (`best`: the best layout there) or on a cleaner number of them: the
-    fewest that are as fast as any, as far as the model can tell.
+    fewest that are as fast as any, as far as the model can tell. Where more chips only lengthen a
+    bubble, powers of two that are faster count too.
     """
     tie = 1.0 + resolution(job)
-    found = [(best.merit, job)] if best else []
-    within = best.merit * tie if best else np.inf
-    dp = best.degree("dp") if best else None
-    for fewer in fewer_chips(job) if dp_is_bound(job, dp) else ():
-        if one := best_within(fewer, spaces, within, progress):
-            found.append((one.merit, fewer))
-            within = min(within, one.merit * tie)
-    return next((used for t, used in reversed(found) if t <= within), job)
+    found = [(best, job)] if best else []
+
+    def fastest() -> RankedRow:
+        return min((row for row, _ in found), key=lambda row: row.merit)
+
+    def search_on(fewer: Iterable[Job], tie: float) -> None:
+        for on_chips in fewer:
+            within = fastest().merit * tie if found else np.inf
+            if one := best_within(on_chips, spaces, within, progress):
+                found.append((one.row, on_chips))
+
+    if dp_is_bound(job, best and best.degree("dp")):
+        search_on(fewer_chips(job), tie)
+    if found and is_starved(
+        job, *map(fastest().degree, ("dp", "pp", "microbatch"))
+    ):
+        search_on(powers_of_two(job), 1.0)
+    fast = (used for row, used in found if row.merit <= fastest().merit * tie)
+    return min(fast, key=lambda used: used.cluster.chips, default=job)
 
 
 def why_fewer(
