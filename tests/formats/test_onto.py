@@ -258,8 +258,28 @@ def test_braces_are_edited_entry_by_entry(tmp_path: Path) -> None:
     keys |= {"last": 3, "new": 8}
     assert edit_yaml(text, changes, keys, "a.yml") == (
         '# mine\n{\n  # degrees\n  "new": 8,\n  "pipe": 1,  # one\n  "tp": 4,\n'
-        '  "zero": {"more": false, "stage": 0, },\n  "last": 3\n}\n'
+        '  "zero": {"stage": 0, "more": false},\n  "last": 3\n}\n'
     )
+
+
+def test_indentation_in_braces_says_nothing() -> None:
+    """Tables of GPT-NeoX's files begin and end with their braces, wherever their keys stand."""
+    text = (
+        '{\n "a": {\n     "x": 1,\n   "b": {\n "y": 2,\n      "z": [1, 2]\n },\n'
+        '  "w": 3\n     },\n   "e": 4\n}\n'
+    )
+    changes = {
+        "a.b.z": ([1, 2], "(none)"),
+        "a.w": (3, 30),
+        "e": (4, 40),
+        "a.n": ("(none)", 5),
+    }
+    keys = {"a.x": 1, "a.b.y": 2, "a.w": 30, "e": 40, "a.n": 5}
+    made = edit_yaml(text, changes, keys, "a.yml")
+    assert parse_yaml(made, "") == {
+        "a": {"n": 5, "x": 1, "b": {"y": 2}, "w": 30},
+        "e": 40,
+    }
 
 
 def test_a_model_that_is_not_known_stays(tmp_path: Path) -> None:
@@ -297,7 +317,7 @@ def test_json_says_numbers_in_place_of_auto(tmp_path: Path) -> None:
         (
             "a.yaml",
             "axolotl",
-            "micro_batch_size: >-\n  7\nbase_model: meta-llama/Llama-3.1-8B\n",
+            "{micro_batch_size: 7, base_model: meta-llama/Llama-3.1-8B}\n",
             "cannot be edited in place",
         ),
         ("a.yaml", "axolotl", "a: &a {b: *a}\nbase_model: x\n", "nested"),

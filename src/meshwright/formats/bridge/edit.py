@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from ...errors import BadInput
@@ -195,187 +196,164 @@ def edit_json(text: str, changes: Changes, keys: Keys, where: str) -> str:
     return made + "\n"
 
 
-def edit_yaml(text: str, changes: Changes, keys: Keys, where: str) -> str:
-    """YAML: values replaced where they stand, lines taken out and put in; PyYAML says where."""
-    parse_yaml(text, where)
-    import yaml  # type: ignore[import-untyped]
+QUOTED = r"""\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'"""
+WITHIN = r"\[[^\n#]*\]|\{[^\n#]*\}"
+"""A list or a table of one line."""
+BRACED = re.compile(r"(?:\s|#.*\n)*+\{")
+"""All of a YAML file stands in braces, where indentation says nothing."""
+TABLE = re.compile(r"[ \t]*\[([\w.-]+)\][ \t]*(?:#.*)?\s*")
 
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
+
+class Syntax(NamedTuple):
+    """How keys stand in the lines of a file."""
+
+    parse: Callable[[str, str], dict[str, Any]]
+    value: Callable[[Any], str]
+    entry: re.Pattern[str]
+    """A key with its value, which may be in the lines below where it is empty or a bracket."""
+
+
+TOML = Syntax(
+    parse_toml,
+    toml_literal,
+    re.compile(
+        r"[ \t]*(?P<indent>)(?P<quote>)(?P<key>[\w.-]+)[ \t]*="
+        rf"[ \t]*(?P<value>{QUOTED}|{WITHIN}|[^\s#\[\"'{{][^\s#]*)"
+        r"[ \t]*(?:#.*)?\s*"
+    ),
+)
+YAML = Syntax(
+    parse_yaml,
+    scalar_text,
+    re.compile(
+        r"(?P<indent>[ \t]*)(?P<quote>[\"']?)(?P<key>[\w.-]+)(?P=quote)[ \t]*:"
+        rf"(?!\S)[ \t]*(?P<value>{QUOTED}|{WITHIN}|[\[{{]|[^\s#\"'\[{{].*?|)"
+        r"[ \t]*,?(?:[ \t]+#.*|[ \t]*)\s*"
+    ),
+)
+
+
+def lines_of(
+    syntax: Syntax, text: str
+) -> Iterator[tuple[str, str, re.Match[str] | None]]:
+    """(line, the key that it is a part of or the table that it begins, the key that begins there)
+    of a file, by the tables of TOML and the indentation of YAML; remarks are part of no key.
+    """
+    above: list[tuple[int, str]] = []
+    braced, depth = bool(BRACED.match(text)), 0
+    for line in text.splitlines(keepends=True):
+        code = line.partition("#")[0].strip()
+        width = 0 if syntax is TOML else len(line) - len(line.lstrip())
+        if braced:
+            width = depth - code.startswith(("}", "]"))
+            depth += sum((c in "[{") - (c in "]}") for c in code)
+        entry, table = syntax.entry.fullmatch(line), TABLE.fullmatch(line)
+        if syntax is TOML and table:
+            above = [(-1, table[1])]
+        elif entry:
+            above = [(n, path) for n, path in above if n < width]
+            outer = f"{above[-1][1]}." if above else ""
+            above.append((width, outer + entry["key"]))
+        elif code:
+            above = [(n, path) for n, path in above if n <= width]
+        path = above[-1][1] if above and code else ""
+        yield line, path, entry
+
+
+def edit_lines(
+    syntax: Syntax, text: str, changes: Changes, keys: Keys, where: str
+) -> str:
+    """TOML or YAML, a line at a time: values replaced where they stand, lines taken out and put in
+    before the first of their table; what that does not reach is refused.
+    """
     error = refused(where, changes)
-    cuts: list[Cut] = []
-    added: dict[str, Any] = {}
+    syntax.parse(text, where)
+    gone = paths_gone(changes, keys)
+    new = {key: value for key, (_, value) in changes.items() if value != NONE}
+    lines: list[str] = []
+    places = {"": (0, "", "")}
+    filled: set[str] = set()
+    done: set[str] = set()
+    for line, path, entry in lines_of(syntax, text):
+        table = path.rpartition(".")[0]
+        if entry and table not in filled:
+            filled.add(table)
+            places[table] = (len(lines), entry["indent"], entry["quote"])
+        if entry and entry["value"] in ("", "{"):
+            deeper = entry["indent"] + "  "
+            places[path] = (len(lines) + 1, deeper, entry["quote"])
+        elif TABLE.fullmatch(line):
+            places[path] = (len(lines) + 1, "", "")
+        if any(f"{path}.".startswith(f"{out}.") for out in gone):
+            continue
+        if path in done and not entry:
+            continue  # the rest of a value that is written anew
+        inside = {k for k in changes if k.startswith(f"{path}.")}
+        if entry and (path in new or (inside and entry["value"][1:])):
+            told = {
+                k.removeprefix(f"{path}."): v
+                for k, v in keys.items()
+                if k.startswith(f"{path}.")
+            }
+            value = syntax.value(new.get(path, nested(told)))
+            start, end = entry.span("value")
+            space = " " * (line[start - 1] == ":")
+            line = line[:start] + space + value + line[end:]
+            done |= {path, *inside}
+        lines.append(line)
+    made = _with_new(
+        syntax,
+        lines,
+        places,
+        {key: value for key, value in new.items() if key not in done},
+        braced=bool(BRACED.match(text)),
+    )
     try:
-        for path in paths_gone(changes, keys):
-            cuts += [_line(text, *pair) for pair in _pairs(root, path)]
-        for key, (_, new) in changes.items():
-            if new == NONE:
-                continue
-            if pairs := [*_pairs(root, key)]:
-                cuts += [_value(value, new) for _, value, _ in pairs]
-            else:
-                added[key] = new
-        made = replaced_parts(text, [*cuts, *_added(text, root, added)])
-        read = flat_keys(parse_yaml(made, where), where)
-    except (BadInput, LookupError):
+        read = flat_keys(syntax.parse(made, where), where)
+    except BadInput:
         raise error from None
     demand_keys(read, keys, error)
     return made
 
 
-def _pairs(root: Any, path: str) -> Iterator[tuple[Any, Any, Any]]:
-    """(key, value, the table) of all places where a path stands."""
-    first, _, rest = path.partition(".")
-    for key, value in root.value:
-        if key.value != first:
-            continue
-        if not rest:
-            yield key, value, root
-        elif isinstance(value.value, list) and value.id == "mapping":
-            yield from _pairs(value, rest)
+def _with_new(
+    syntax: Syntax,
+    lines: list[str],
+    places: Mapping[str, tuple[int, str, str]],
+    new: Mapping[str, Any],
+    braced: bool,
+) -> str:
+    """The lines with new keys in the nearest tables that are there; new tables of TOML at the end.
 
-
-def _end(node: Any) -> int:
-    """Where a value ends; a block ends with the last of its parts, before what is behind it."""
-    if isinstance(node.value, list) and node.value and not node.flow_style:
-        last = node.value[-1]
-        return _end(last[1] if isinstance(last, tuple) else last)
-    return int(node.end_mark.index)
-
-
-def _line(text: str, key: Any, value: Any, table: Any) -> Cut:
-    """The lines of a key away."""
-    start = text.rfind("\n", 0, key.start_mark.index) + 1
-    if table.flow_style:
-        return _entry(text, key, value)
-    if text[start : key.start_mark.index].strip():
-        raise LookupError(key.value)  # behind something else
-    end = text.find("\n", max(_end(value), key.end_mark.index))
-    return start, (len(text) if end < 0 else end + 1), ""
-
-
-def _entry(text: str, key: Any, value: Any) -> Cut:
-    """A key in braces away with its comma; with its line where nothing but a remark is on it."""
-    start = key.start_mark.index
-    line = text.rfind("\n", 0, start) + 1
-    comma = re.compile(r"[ \t]*,[ \t]*").match(text, value.end_mark.index)
-    end = comma.end() if comma else value.end_mark.index
-    rest = re.compile(r"[ \t]*(?:#[^\n]*)?\n").match(text, end)
-    if rest and not text[line:start].strip():
-        return line, rest.end(), ""
-    return start, end, ""
-
-
-def _value(value: Any, new: Any) -> Cut:
-    """Another value at the same place."""
-    start, end = value.start_mark.index, _end(value)
-    space = " " if start == end else ""
-    return start, end, space + scalar_text(new)
-
-
-def _added(text: str, root: Any, added: dict[str, Any]) -> Iterator[Cut]:
-    """Keys that were not there: in the first line of the nearest table that is there, or at the end
-    of the file; in a table that stands there empty.
+    places: table -> (the line before which its keys are put, their indentation and quotes);
+    braced: in the braces of YAML.
     """
     groups: dict[str, dict[str, Any]] = {}
-    nodes = {"": root}
-    for key, new in added.items():
-        table = key
-        while table not in nodes:
+    tables: dict[str, Any] = {}
+    for key, value in new.items():
+        table = key.rpartition(".")[0]
+        while table not in places:
             table = table.rpartition(".")[0]
-            for _, value, _ in _pairs(root, table):
-                if value.id == "mapping" and value.value:
-                    nodes[table] = value
         rest = key.removeprefix(f"{table}.")
-        groups.setdefault(table, {})[rest] = new
-    for table, keys in groups.items():
-        node, data = nodes[table], nested(keys)
-        if node.flow_style:
-            yield _braced(text, node, data)
-            continue
-        first = node.value[0][0].start_mark
-        for name in [*data]:
-            for _, empty, _ in _pairs(node, name):
-                block = yaml_text(data.pop(name), first.column + 2).rstrip(
-                    "\n"
-                )
-                yield empty.start_mark.index, _end(empty), f"\n{block}"
-        if data and table:
-            at = text.rfind("\n", 0, first.index) + 1
-            yield at, at, yaml_text(data, first.column)
-        elif data:
-            start = "" if text.endswith("\n") else "\n"
-            yield len(text), len(text), start + yaml_text(data)
-
-
-def _braced(text: str, table: Any, added: Mapping[str, Any]) -> Cut:
-    """New keys in braces: before the first one, as it is quoted, a line each where it has one."""
-    first = table.value[0][0].start_mark.index
-    quote = text[first] if text[first] in "\"'" else ""
-    before = text[text.rfind("\n", 0, first) + 1 : first]
-    between = " " if before.strip() else f"\n{before}"
-    new = (
-        f"{quote}{key}{quote}:"
-        f" {json.dumps(v) if isinstance(v, dict) else scalar_text(v)},{between}"
-        for key, v in added.items()
-    )
-    return first, first, "".join(new)
-
-
-TABLE = re.compile(r"[ \t]*\[([\w.-]+)\][ \t]*(?:#.*)?\s*")
-LIST = r"\[(?:[^\[\]\n]|\[[^\[\]\n]*\])*\]"
-"""A list of one line, or a list of lists such as torchtitan's layers of stages."""
-SINGLE = rf"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|{LIST}|[^\s#\["'{{][^\s#]*)"""
-SETTING = re.compile(
-    rf"([ \t]*([\w.-]+)[ \t]*=[ \t]*){SINGLE}([ \t]*(?:#.*)?\s*)"
-)
-
-
-def edit_toml(text: str, changes: Changes, keys: Keys, where: str) -> str:
-    """TOML, a line at a time: values of one line replaced, lines taken out and put in."""
-    gone = paths_gone(changes, keys)
-    more = {key: new for key, (_, new) in changes.items() if new != NONE}
-    lines: list[str] = []
-    heads: dict[str, int] = {}
-    table = ""
-    for line in text.splitlines(keepends=True):
-        head, setting = TABLE.fullmatch(line), SETTING.fullmatch(line)
-        if head:
-            table = head[1]
-            if any(f"{table}.".startswith(f"{path}.") for path in gone):
-                continue
-            heads.setdefault(table, len(lines))
-        elif setting:
-            path = f"{table}.{setting[2]}" if table else setting[2]
-            if path in changes and path not in more:
-                continue
-            if path in more:
-                new = toml_literal(more.pop(path))
-                line = f"{setting[1]}{new}{setting[3]}"
-        lines.append(line)
-    made = _put(lines, heads, more)
-    read = flat_keys(parse_toml(made, where), where)
-    demand_keys(read, keys, refused(where, changes))
-    return made
-
-
-def _put(
-    lines: list[str], heads: Mapping[str, int], more: dict[str, Any]
-) -> str:
-    """New settings behind the heads of their tables; new tables at the end."""
-    behind: dict[int, list[str]] = {}
-    rest: dict[str, Any] = {}
-    for key, new in more.items():
-        table, _, last = key.rpartition(".")
-        if table in heads:
-            told = f"{last} = {toml_literal(new)}\n"
-            behind.setdefault(heads[table], []).append(told)
+        if syntax is TOML and "." in rest:
+            tables[key] = value
         else:
-            rest[key] = new
-    parts = [
-        part
-        for i, line in enumerate(lines)
-        for part in (line, *behind.get(i, ()))
-    ]
-    if rest:
-        parts.append("\n" + dumps_toml(nested(rest)))
+            groups.setdefault(table, {})[rest] = value
+    before: dict[int, str] = {}
+    for table, group in groups.items():
+        at, indent, quote = places[table]
+        if syntax is YAML and not braced:
+            before[at] = yaml_text(nested(group), len(indent))
+            continue
+        sign, end = (" =", "") if syntax is TOML else (":", ",")
+        before[at] = "".join(
+            f"{indent}{quote}{key}{quote}{sign} {syntax.value(value)}{end}\n"
+            for key, value in nested(group).items()
+        )
+    parts = [before.get(i, "") + line for i, line in enumerate([*lines, ""])]
+    if tables:
+        parts.append("\n" + dumps_toml(nested(tables)))
     return "".join(parts)
+
+
+edit_toml, edit_yaml = partial(edit_lines, TOML), partial(edit_lines, YAML)
