@@ -40,7 +40,11 @@ TURBO = "training: {seq_len: 8192}\nprimus_turbo: {enable_primus_turbo: true}"
 READ: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     # microbatches of two, BF16 and a sharded optimizer stand in its own file
     "Megatron's settings over those of Primus": (
-        ("megatron", "llama3.1_8B.yaml", "global_batch_size: 128"),
+        (
+            "megatron",
+            "llama3.1_8B.yaml",
+            "global_batch_size: 128\nlog_avg_skip_iterations: 5",
+        ),
         {
             "format": "megatron",
             "missing": [],

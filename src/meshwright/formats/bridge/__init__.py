@@ -292,8 +292,8 @@ def of_primus(
     said = tool.of_tree(wrapped.keys, path)
     said = primus.with_experts_asked(said, wrapped)
     known = {"model": wrapped.model} if wrapped.model else {}
-    file = understood_as(wrapped.format, replace(said, known=known), chips)
-    return primus.understood_as_primus(file, wrapped)
+    said = replace(said, known=known, chips=chips or said.chips)
+    return primus.understood_as_primus(said, wrapped)
 
 
 def understood_as(
@@ -336,21 +336,18 @@ def write_onto(
         )
     head = tool.head(at)
     reading = onto.Reading(format, tool, path, ranks)
-    if run is not None:
-        run = run.filled
-        made = onto.differences(
-            reading, run, job, text=text, base=keys, head=head
-        )
-        if kind or to != megatron_args.NAME:
+    run = run and run.filled
+    made = onto.write_onto_file(
+        reading, job, text, base=keys, head=head, run=run
+    )
+    if kind or to != megatron_args.NAME:
+        return made
+    if run is None:
+        made = onto.ranks_edited(made, at, path)
+        if suffix(path) == ".args":  # arguments alone
             return made
-        return onto.environment_edited(made, keys, job, run)
-    made = onto.write_onto_file(reading, job, text, base=keys, head=head)
-    if kind:
-        return made
-    made = onto.ranks_edited(made, at, path)
-    if suffix(path) == ".args":  # arguments alone
-        return made
-    return onto.environment_edited(made, tool.said(made.text, path).keys, job)
+        keys = tool.said(made.text, path).keys
+    return onto.environment_edited(made, keys, job, run)
 
 
 def demand_chip(format: Format, job: Job) -> None:

@@ -10,7 +10,7 @@ edited text is read again: each key must have the value that it was given, and e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
@@ -35,7 +35,6 @@ from .reading import OFF, FileKeys, ForeignFile, understood
 from .shared import bare_model, catalogued
 from .table import Format
 from .tool import Tool
-from .writing import fields as fields_of_job
 from .writing import keys_of
 
 Keys = dict[str, Any]
@@ -59,6 +58,7 @@ CHANGED: dict[str, Edit] = {
 }
 """The same for a change of the file's own run: commands over a recipe, too, which leave to it what
 a plan of another job would have to say, and files whose tables of a model come and go with it."""
+LAYOUT = "layout."
 IDLE = (*OFF, 1, "1", -1, "no")
 """Values of keys of a layout that say no more than a key that is not there."""
 ALWAYS_MEANT = ("software.dp_overlap",)
@@ -165,107 +165,115 @@ def left_open(job: Job) -> set[str]:
     return (paths - {*ALWAYS_MEANT}) | {*LABELS}
 
 
-def fewest_changes(
-    reading: Reading, job: Job, base: Keys, out: Keys, but: set[str]
-) -> Keys:
-    """Keys of the file with the plan in it: as few changes as say the plan."""
-    owners = _owners(reading.format)
-    stale = {
-        key
-        for key in base
-        if key in owners and key not in out and not owners[key] <= but
-    }
-    for (key, value), needs in reading.tool.beside.items():
-        if base.get(key) == value and not {*needs, key} & {*out}:
-            stale.add(key)
-    rest = {k: v for k, v in base.items() if k not in stale}
-    now = {**rest, **{k: v for k, v in out.items() if differs(base, k, v)}}
-    want = reading.fields(now, but)
-    plan = plan_names(job, reading.format)
-    for key in sorted(stale & {*reading.format.wider}):
-        kept = {**now, key: base[key]}
-        if worked_out(reading.format.wider[key], plan) and (
-            reading.fields(kept, but) == want
-        ):
-            now = kept
-    notes = {*reading.file(now).notes}
-    here = reading.fields(base, but)
+@dataclass(frozen=True)
+class Written:
+    """A plan in the keys of a file, as it is written anew."""
 
-    def right(keys: Keys) -> bool:
-        chips = reading.tool.of_tree(keys, reading.path).chips
-        if chips not in (None, reading.chips):
-            return False
+    job: Job
+    out: Keys
+    """Its keys, and what the tool's launcher is told beside them."""
+    open: set[str]
+    """Fields that it leaves to the file."""
+    script: list[str]
+    """What the training script must say."""
+    against: dict[str, str]
+    """Key that stays, and may contradict it -> why."""
+
+
+def with_fields(
+    reading: Reading, base: Keys, plan: Written, paths: set[str]
+) -> Keys:
+    """The keys of a file with those fields as a plan says them."""
+    format, out = reading.format, plan.out
+    names, owners = plan_names(plan.job, format), _owners(format)
+    now = dict(base)
+    for key in {*owners, *out}:
+        meant = key not in owners or owners[key] & paths
+        if key in out:
+            written = meant or key in format.ranks
+            if written and differs(base, key, out[key]):
+                now[key] = out[key]
+        elif meant and not worked_out(format.wider.get(key, "0"), names):
+            now.pop(key, None)
+    for (key, value), needs in reading.tool.beside.items():
+        if now.get(key) == value and not {*needs} & {*now}:
+            del now[key]
+    return {k: now[k] for k in (*base, *out) if k in now}
+
+
+def fewest_changes(
+    reading: Reading,
+    base: Keys,
+    plan: Written,
+    run: Written | None = None,
+) -> Keys:
+    """Keys of the file with the plan in it: as few fields are written anew as make it say the plan.
+
+    run: what the file runs, of which only fields change that the plan has otherwise.
+    """
+    but = plan.open & (run.open if run else plan.open)
+    every = {*reading.format.cells} - but
+    whole = with_fields(reading, base, plan, every)
+    want, here = reading.fields(whole, but), reading.fields(base, but)
+    notes = {
+        *reading.file(whole).notes,
+        *reading.file(base if run else whole).notes,
+    }
+    same: set[str] = set()
+    if run:
+        own = reading.fields(with_fields(reading, base, run, every), but)
+        same = {p for p in {*own, *want} if own.get(p) == want.get(p)}
+
+    def wrong(keys: Keys) -> set[str]:
         try:
             file = reading.file(keys)
         except BadInput:  # a key that another one needs was taken out
-            return False
-        return fields_of(file, but) == want and {*file.notes} <= notes
+            return every
+        told = fields_of(file, but)
+        return ({*file.notes} - notes) | {
+            path
+            for path in {*told, *want}
+            if told.get(path) != want.get(path)
+            and not (path in same and told.get(path) == here.get(path))
+        }
 
-    def idle(key: str) -> bool:
-        """The file of before says the same without this key."""
-        without = {k: v for k, v in base.items() if k != key}
-        try:
-            return reading.fields(without, but) == here
-        except BadInput:
-            return False
-
-    now = _taken_back(base, now, _groups(owners, {*stale, *now}), right)
-    for key in [*dict.fromkeys((*base, *now))]:
-        paths = owners.get(key, {""})
-        laid = any(not p or p.startswith("layout.") for p in paths)
-        undone = _undone(base, now, {key})
-        if undone == now or not _may_stay(base, now, key, laid):
-            continue
-        if key not in now and not laid and not idle(key):
-            continue  # it means something, and not what the plan means
-        if right(undone):
+    laid = {path for path in every if path.startswith(LAYOUT)}
+    said = {*reading.tool.of_tree(base, reading.path).keys}
+    # what a file leaves open of a layout may be anything
+    paths = {
+        path
+        for path in (set() if run else laid)
+        for keys in [{*reading.format.cells[path].keys}]
+        if keys & {*plan.out} and not keys & said
+    }
+    now = with_fields(reading, base, plan, paths)
+    while paths != every and (others := wrong(now)):
+        more = others | (set() if run or not others & laid else laid)
+        # what no field says, such as a note, goes with all of them
+        paths = paths | more & every if more & every - paths else every
+        now = with_fields(reading, base, plan, paths)
+    for key in changes(base, now):
+        # in the order of the file
+        both = dict.fromkeys((*base, *now))
+        before = {k: base if k == key else now for k in both}
+        undone = {k: before[k][k] for k in both if k in before[k]}
+        if (run or may_stay(reading, base, now, key)) and not wrong(undone):
             now = undone
     return now
 
 
-def _may_stay(base: Keys, now: Keys, key: str, laid: bool) -> bool:
-    """A change may be taken back where the keys still say the plan: numbers and layouts are set in
-    any case, words may differ ("adamw_torch" and "adamw"; "minimal_flash" of an older MaxText,
-    which lacks the word of today).
+def may_stay(reading: Reading, base: Keys, now: Keys, key: str) -> bool:
+    """A change of a key may be taken back where the keys still say the plan: words may differ
+    ("adamw_torch" and "adamw"; "minimal_flash" of an older MaxText, which lacks the word of today),
+    and what switches nothing on may stand there or not; numbers and layouts are set in any case.
     """
-    if laid and not (key in base and key in now):
-        idle = base.get(key) is not True and base.get(key) in IDLE
-        return key not in now and idle
     if key in base and key in now:
         words = isinstance(base[key], str) and isinstance(now[key], str)
         return words and not str(now[key]).replace(".", "").isdecimal()
-    return True
-
-
-def _groups(owners: Mapping[str, set[str]], keys: set[str]) -> list[set[str]]:
-    """Keys that say one thing: the whole layout, and each other field."""
-    groups: dict[str, set[str]] = {}
-    for key in sorted(keys):
-        for path in owners.get(key, ()):
-            name = "layout" if path.startswith("layout.") else path
-            groups.setdefault(name, set()).add(key)
-    return [groups[name] for name in sorted(groups)]
-
-
-def _taken_back(
-    base: Keys,
-    now: Keys,
-    groups: Sequence[set[str]],
-    right: Callable[[Keys], bool],
-) -> Keys:
-    """The keys with the file's own at all groups, one after the other, where they stay right."""
-    for group in groups:
-        undone = _undone(base, now, group)
-        if undone != now and right(undone):
-            now = undone
-    return now
-
-
-def _undone(base: Keys, now: Keys, keys: set[str]) -> Keys:
-    """The keys with those of the file at some places, in the order of the file."""
-    both = dict.fromkeys((*base, *now))
-    chosen = {k: base if k in keys else now for k in both}
-    return {k: chosen[k][k] for k in both if k in chosen[k]}
+    owners = _owners(reading.format).get(key, (LAYOUT,))
+    if key in now:
+        return not any(path.startswith(LAYOUT) for path in owners)
+    return base[key] is not True and base[key] in IDLE
 
 
 def _owners(format: Format) -> dict[str, set[str]]:
@@ -296,73 +304,54 @@ def changes(base: Keys, now: Keys) -> Changes:
 
 
 def write_onto_file(
-    reading: Reading, job: Job, text: str, base: Keys, head: Keys
+    reading: Reading,
+    job: Job,
+    text: str,
+    base: Keys,
+    head: Keys,
+    run: Job | None = None,
 ) -> Onto:
     """The file with the plan in it.
 
-    base: all keys of the file as it stands; head: what its launcher is told beside them.
+    base: all keys of the file as it stands; head: what its launcher is told beside them; run: the
+    job that the file runs, where each field that the plan has as this stays as the file says it.
+    Raises BadInput.
     """
-    now, but, against, script = keys_of_plan(reading, job, base, head)
-    changed = changes(base, now)
-    edited = EDITS[reading.format.name](text, changed, now, reading.path)
-    file = reading.file(now)
-    against |= {k: why for k, why in file.left.items() if k in base}
-    owners = _owners(reading.format)
-    kept = {
-        k: v
-        for k, v in base.items()
-        if owners.get(k) and owners[k] <= but - {"model"} and v not in OFF
-    }
-    return Onto(edited, changed, against, kept=kept, script=script)
-
-
-def differences(
-    reading: Reading, run: Job, job: Job, text: str, base: Keys, head: Keys
-) -> Onto:
-    """The file of a run with only those keys changed in which a plan differs from the run.
-
-    A field that differs is read as in the plan; each other one as in the plan or as in the file,
-    whose words for it stay.
-    """
-    same, open_in_run, _, said = keys_of_plan(reading, run, base, head)
-    now, open_in_plan, _, script = keys_of_plan(reading, job, base, head)
-    if elsewhere := [line for line in script if line not in said]:
+    plan = written_into(reading, job, base, head)
+    before = written_into(reading, run, base, head) if run else None
+    if before and (
+        elsewhere := [w for w in plan.script if w not in before.script]
+    ):
         raise BadInput(
             f"{reading.path[:80]} leaves this to the training script:"
             f" {', '.join(elsewhere)}"
         )
-    but = open_in_run & open_in_plan
-    told, own = reading.fields(base, but), reading.fields(same, but)
-    want = reading.fields(now, but)
-
-    def right(keys: Keys) -> bool:
-        fields = reading.fields(keys, but)
-        return all(
-            value == want.get(path)
-            or (want.get(path) == own.get(path) and value == told.get(path))
-            for path in {*fields, *want}
-            for value in [fields.get(path)]
-        )
-
-    values = {path: value for path, value, _ in fields_of_job(run, True)}
-    groups = [
-        {*cell.keys}
-        for path, value, _ in fields_of_job(job, True)
-        if (cell := reading.format.cells.get(path)) and values[path] == value
-    ]
-    groups += [{key} for key in changes(base, now)]
-    now = _taken_back(base, now, groups, right)
+    now = fewest_changes(reading, base, plan, before)
     changed = changes(base, now)
     edited = CHANGED[reading.format.name](text, changed, now, reading.path)
-    return Onto(edited, changed, {}, kept={}, script=[])
+    file = reading.file(now)
+    left = {k: why for k, why in file.left.items() if k in base}
+    owners = _owners(reading.format)
+    kept = {
+        k: v
+        for k, v in base.items()
+        if owners.get(k)
+        and owners[k] <= plan.open - {"model"}
+        and v not in OFF
+    }
+    return Onto(
+        edited,
+        changed,
+        against=plan.against | left,
+        kept=kept,
+        script=plan.script,
+    )
 
 
-def keys_of_plan(
+def written_into(
     reading: Reading, job: Job, base: Keys, head: Keys
-) -> tuple[Keys, set[str], dict[str, str], list[str]]:
-    """(all keys of the file with the plan in it, fields that the plan leaves open, keys that stay
-    and may contradict it, what the training script must say).
-    """
+) -> Written:
+    """The plan in keys; a model that the file names already is not written."""
     format = reading.format
     but, apart = left_open(job), set[str]()
     against: dict[str, str] = {}
@@ -376,9 +365,8 @@ def keys_of_plan(
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
     out, script = keys_of(format, job, apart)
-    told = reading.tool.words(out)
-    now = fewest_changes(reading, job, base, out={**told, **head}, but=but)
-    return now, but, against, script
+    told = {**reading.tool.words(out), **head}
+    return Written(job, told, but, script, against)
 
 
 def _unknown_model(format: Format, base: Keys, job: Job) -> dict[str, str]:

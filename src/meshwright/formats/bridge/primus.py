@@ -16,8 +16,8 @@ from typing import Any
 
 from ... import catalog
 from ...errors import BadInput
-from .reading import FileKeys, ForeignFile, decided_elsewhere
-from .table import get, text_of, wrapper
+from .reading import FileKeys, ForeignFile, decided_elsewhere, understood
+from .table import get, wrapper
 
 MODULE = re.compile(r"modules\.(\w+)\.framework")
 NAMED = re.compile(r"\$\{\w+:([^}]*)\}")
@@ -97,30 +97,23 @@ def with_experts_asked(said: FileKeys, wrapped: Wrapped) -> FileKeys:
     return replace(said, elsewhere={**said.elsewhere, **asked})
 
 
-def understood_as_primus(file: ForeignFile, wrapped: Wrapped) -> ForeignFile:
-    """What was read, with the model, and Primus's own keys sorted."""
-    table = wrapper("primus")
-    plain = {key for key in file.left if key in table["harmless"]}
-    matters = table["matters"]
-    starred = [pattern for pattern in matters if "*" in pattern]
-    left = {
-        key: text_of(key, matters, starred) or why
-        for key, why in file.left.items()
-        if key not in plain
-    }
-    missing = file.missing
-    if "model" not in file.tables:
-        missing = (
-            f"trains {wrapped.stem[:60]} of Primus, which is not in the catalogue: give it, such as"
-            " --model config.json",
-        )
-    note = (
-        "what the file leaves open is as Primus's own file of the trainer says"
+def understood_as_primus(said: FileKeys, wrapped: Wrapped) -> ForeignFile:
+    """What was read, with the model, and Primus's own keys among those of the trainer."""
+    table, trainer = wrapper("primus"), get(wrapped.format)
+    format = replace(
+        trainer,
+        harmless=(*trainer.harmless, *table["harmless"]),
+        matters={**table["matters"], **trainer.matters},
+        notes=(*trainer.notes, OPEN),
     )
-    return replace(
-        file,
-        missing=missing,
-        left=left,
-        harmless=tuple(sorted({*file.harmless, *plain})),
-        notes=(*file.notes, note),
+    file = understood(format, said)
+    if "model" in file.tables:
+        return file
+    missing = (
+        f"trains {wrapped.stem[:60]} of Primus, which is not in the catalogue: give it, such as"
+        " --model config.json"
     )
+    return replace(file, missing=(missing,))
+
+
+OPEN = "what the file leaves open is as Primus's own file of the trainer says"
