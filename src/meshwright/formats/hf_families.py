@@ -162,8 +162,10 @@ class Names(dict[str, Any]):
         i = self["i"] if layer is None else layer
         return last if n and (i + 1) % n == 0 else others
 
-    def named(self, key: str, otherwise: bool = False) -> bool:
-        """Layer i is in the list of a key; otherwise: where there is no list."""
+    def named(self, key: str, otherwise: bool = False, first: int = 0) -> bool:
+        """Layer i is in the list of a key; otherwise: where there is no list; first: the number of
+        the first layer there.
+        """
         given = self.inside(*key.split(".")) if "." in key else self.c.get(key)
         if given is None:
             return otherwise
@@ -178,7 +180,7 @@ class Names(dict[str, Any]):
             )
         if key not in self.lists:  # a set: files may list 100,000 layers
             self.lists[key] = {n for n in numbers if isinstance(n, int)}
-        return self["i"] in self.lists[key]
+        return self["i"] + first in self.lists[key]
 
     def at(self, key: str) -> Any:
         """What the list of a key says of layer i; None where there is no list."""

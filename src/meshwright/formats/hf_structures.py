@@ -170,23 +170,6 @@ def single_blocks(c: Config, fields: Fields) -> Fields:
     return {"layers": len(given), "mixers": [*mixers], "ffns": [*ffns]}
 
 
-def full_layers(c: Config, fields: Fields) -> Fields:
-    """Kimi Linear: which layers have full attention, counted from 1, where the file lists both
-    kinds."""
-    inner = c.table("linear_attn_config")
-    both = {"full_attn_layers", "kda_layers"} <= {*inner}
-    if not both or c.get("layer_types") is not None:
-        return {}
-    named = inner["full_attn_layers"]
-    if not isinstance(named, list):
-        raise BadInput(
-            f"{c.where}: linear_attn_config.full_attn_layers must be a list, not {brief(named)}"
-        )
-    full = {n for n in named if isinstance(n, int)}
-    layers = range(1, layer_count(c) + 1)
-    return {"mixers": ["full" if n in full else "linear" for n in layers]}
-
-
 def gemma4(c: Config, fields: Fields) -> Fields:
     """Layers that see everything have wider heads, and may read their keys as values; other inputs
     for each layer, and keys shared by layers, are not described.
@@ -280,7 +263,6 @@ STRUCTURES: Mapping[str, Callable[[Config, Fields], Fields]] = {
         single_blocks,
         chosen_keys,
         dbrx,
-        full_layers,
         gemma4,
         own_words,
     )
