@@ -8,11 +8,15 @@ from ...describe.job import Job
 from ...errors import BadInput
 from .keys import Keys
 from .model_megatron import VOCABULARIES
-from .shared import Out, ask_for_vocabulary
+from .shared import Out, vocabulary_named
 
-OWN_VOCABULARIES = {**VOCABULARIES, "charleveltokenizer": 512}
 PILE = ("20b_tokenizer", 50277)
 """The tokenizer of GPT-NeoX-20B, by the name of its file."""
+OWN_VOCABULARIES = {
+    f"*{PILE[0]}*": PILE[1],
+    **VOCABULARIES,
+    "charleveltokenizer": 512,
+}
 DENSE = ("flash", "global")
 """Kinds of attention that see everything."""
 
@@ -21,13 +25,7 @@ def vocab(k: Keys) -> int | None:
     """Rows of the embedding, by the kind of tokenizer or the name of its file."""
     kind, file = k.word("tokenizer_type"), str(k.get("vocab_file", ""))
     k.get("merge_file")
-    name, rows = PILE
-    given = rows if name in file.lower() else OWN_VOCABULARIES.get(kind)
-    if given:
-        k.notes.append(f"vocabulary {given:,}: that of {file or kind}"[:120])
-        return given
-    ask_for_vocabulary(k)
-    return None
+    return vocabulary_named(k, OWN_VOCABULARIES, file, kind)
 
 
 def attention_kernel(k: Keys) -> str | None:
@@ -43,7 +41,7 @@ def attention_kernel(k: Keys) -> str | None:
 
 def write_vocab(job: Job, out: Out) -> None:
     """The rows are the tokenizer's: its kind where one has as many."""
-    named = {v: k for k, v in OWN_VOCABULARIES.items() if v}
+    named = {v: k for k, v in OWN_VOCABULARIES.items()}
     if job.model.vocab == PILE[1]:
         out |= {
             "tokenizer_type": "HFTokenizer",

@@ -14,7 +14,6 @@ NO_MODEL = "num_layers"
 """Without it a file describes no model of its own."""
 VOCABULARIES = {
     "gpt2bpetokenizer": 50257,
-    "gptsentencepiecetokenizer": None,
     "llama2tokenizer": 32000,
 }
 """Tokenizer that has one vocabulary -> its size (Megatron-LM, training/tokenizer)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from math import prod
@@ -100,6 +100,21 @@ def ask_for_vocabulary(k: Keys) -> None:
         "leaves the vocabulary to its tokenizer: give it, such as --vocab-size 128256, or the"
         " model, such as --model llama3-8b or --model config.json"
     ]
+
+
+def vocabulary_named(
+    k: Keys, rows: Mapping[str, int], *tokenizers: str
+) -> int | None:
+    """Rows of the embedding, by the first tokenizer that a pattern fits; None, and asked for, where
+    none does.
+    """
+    for name in tokenizers:
+        for pattern, count in rows.items():
+            if fnmatchcase(name.lower(), pattern):
+                k.notes.append(f"vocabulary {count:,}: that of {name[:60]}")
+                return count
+    ask_for_vocabulary(k)
+    return None
 
 
 def hub_model(k: Keys, given: object) -> object:

@@ -5,10 +5,9 @@ functions, and numbers that the weights are kept in.
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
 
 from .keys import Keys
-from .shared import ask_for_vocabulary, hub_model, model_named
+from .shared import hub_model, model_named, vocabulary_named
 
 
 def torchtune_model(k: Keys) -> object:
@@ -77,12 +76,7 @@ def levanter_vocab(k: Keys) -> int | None:
     said = k.get("data.tokenizer") or k.get("tokenizer")
     # `data: !include FILE` leaves the tokenizer to that file
     name = str(said or ("" if isinstance(k.get("data"), str) else "gpt2"))
-    rows = [n for p, n in TOKENIZERS.items() if fnmatchcase(name.lower(), p)]
-    if rows:
-        k.notes.append(f"vocabulary {rows[0]:,}: that of {name[:60]}")
-        return rows[0]
-    ask_for_vocabulary(k)
-    return None
+    return vocabulary_named(k, TOKENIZERS, name)
 
 
 def levanter_precision(k: Keys) -> str:
