@@ -369,26 +369,3 @@ def _cell(said: Any) -> Cell | None:
     keys = keys or [*rest.get("lengths", ())]
     keys = keys or rest.get("product", ())
     return Cell(tuple(dict.fromkeys(keys)), **rest)
-
-
-def markdown() -> str:
-    """The table of the documentation: one row a field, one column a format."""
-    names = [*written()]
-    lines = [
-        "| field | " + " | ".join(names) + " |",
-        "|---" * (len(names) + 1) + "|",
-    ]
-    for path in _data()["fields"]:
-        cells = [_words(formats()[name].cells.get(path)) for name in names]
-        lines.append(f"| `{path}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def _words(cell: Cell | None) -> str:
-    if cell is None:
-        return "-"
-    if cell.script:
-        return f"script: {cell.script}"
-    if cell.always is not UNSAID:
-        return f"always {str(cell.always).lower()}"
-    return ", ".join(f"`{key}`" for key in cell.keys) or "computed"
