@@ -26,7 +26,7 @@ from ..logs import TOOLS
 from .nemo import Nemo
 from .reading import FileKeys, ForeignFile
 from .table import Format, get
-from .tree import flat_keys, parse_yaml
+from .tree import flat_keys, nested, parse_yaml
 
 LONGEST = 4 * 2**20
 """Characters of a log in which its arguments are looked for, from its beginning."""
@@ -229,16 +229,16 @@ def headed(kind: str, text: str) -> ForeignFile | None:
     tool = TOOLS[kind]
     if "head" not in tool:
         return None
-    head = text[:LONGEST]
-    tables: dict[str, Any] = {"layout": {}, "run": {}}
-    tables["job"] = {"framework": tool["framework"]}
-    used: list[str] = []
-    for path, words in tool["head"].items():
-        if match := re.search(words + NUMBER, head):
-            table, _, name = path.partition(".")
-            tables.setdefault(table, {})[name] = int(match[1])
-            used += [path] * (table != "run")
+    told = {
+        path: int(match[1])
+        for path, words in tool["head"].items()
+        if (match := re.search(words + NUMBER, text[:LONGEST]))
+    }
+    tables: dict[str, Any] = {"layout": {}, "job": {}, "run": {}}
+    tables |= nested(told)
     layout, job, run = (tables[name] for name in ("layout", "job", "run"))
+    del tables["run"]
+    job["framework"] = tool["framework"]
     # sequences of a replica
     each = layout.get("microbatch", 0) * run.get("accumulation", 0)
     chips = None
@@ -254,7 +254,6 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         job["batch"] = f"{job['batch']}seq"
     taken = {"zero": tool["zero"]} if "zero" in tool else {}
     layout |= taken
-    del tables["run"]
     model = tables.get("model", {})
     if not {"layers", "hidden"} <= {*model}:
         tables.pop("model", None)
@@ -265,6 +264,6 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         tables,
         chips,
         on=None,
-        used=tuple(sorted(used)),
+        used=tuple(sorted(p for p in told if not p.startswith("run."))),
         taken=taken,
     )
