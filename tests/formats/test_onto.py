@@ -82,6 +82,32 @@ def test_keys_that_need_each_other_go_in_and_out_together(
         assert (f"--moe-router-{key}" in made) is (after == "deepseek-v3")
 
 
+SHARDED = Layout(dp=64, zero=3, recompute="full")
+PIPED = Layout(tp=4, pp=2, dp=8, zero=1, sequence_parallel=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "key"),
+    [
+        # Megatron gathers parameters beside compute for a sharded optimizer alone
+        ("megatron", PIPED, Layout(tp=2, dp=32), "overlap-param-gather"),
+        # torchtitan's pipeline runs the microbatches of one local batch: 256 / 8 of them
+        ("torchtitan-toml", SHARDED, PIPED, "local_batch_size = 32"),
+    ],
+)
+def test_what_a_layout_needs_comes_and_goes_with_it(
+    name: str, before: Layout, after: Layout, key: str, tmp_path: Path
+) -> None:
+    """Such keys are in the file of another layout as in one that is written anew."""
+    job = Job("llama3-8b", "64xh100-sxm", 256, before, seq=4096)
+    path = tmp_path / ("base" + suffix_of(name))
+    path.write_text(bridge.write(job, name, PLACE)[0], "utf-8")
+    plan = replace(job, layout=after)
+    anew = bridge.write(plan, name, PLACE)[0]
+    made = bridge.write_onto(plan, name, PLACE, str(path)).text
+    assert (key in made) is (key in anew) is (key not in path.read_text())
+
+
 @pytest.mark.parametrize("name", [*onto.EDITS])
 def test_a_plan_in_the_file_of_another_job(name: str, tmp_path: Path) -> None:
     """Of any two jobs: the file of one, with the plan of the other in it, reads as the other, keeps
