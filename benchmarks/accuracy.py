@@ -262,11 +262,7 @@ def choices(of: FitAnswer) -> str:
     for near in (True, False):
         weights, right = [], []
         for a, b, weight in pairs(rows):
-            gap = abs(
-                math.log(
-                    a.run.step_s / a.run.ratio * b.run.ratio / b.run.step_s
-                )
-            )
+            gap = abs(math.log(a.predicted_s / b.predicted_s))
             if (gap < close) is near:
                 weights.append(weight)
                 right.append(order_predicted(a, b))
@@ -276,7 +272,7 @@ def choices(of: FitAnswer) -> str:
         sweeps.setdefault(one.workload, []).append(i)
     errors_of = np.array([one.error for one in rows])
     fastest = [
-        (min(mine, key=lambda i: rows[i].run.step_s / rows[i].run.ratio), mine)
+        (min(mine, key=lambda i: rows[i].predicted_s), mine)
         for mine in sweeps.values()
         if len(mine) >= LEAST_LAYOUTS
     ]

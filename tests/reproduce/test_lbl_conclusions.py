@@ -71,7 +71,7 @@ def test_a_picture_has_the_letters_of_the_paper_and_the_gib_of_its_table() -> (
 
 
 def test_a_conclusion_can_fail() -> None:
-    says = conclusions.Conclusion("x", "y", 1, lambda a: 1.0, lambda v: v == 1)
+    says = conclusions.Conclusion("x", "y", 1, lambda a: 1.0)
     assert says.check().status == "match"
     only_code = replace(says, value=lambda a: float(a is LBL_CODE))
     assert only_code.check().status == "explained"

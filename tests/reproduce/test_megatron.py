@@ -10,6 +10,7 @@ from meshwright import Job, Layout, catalog, predict
 from meshwright.describe.framework import framework
 from meshwright.describe.frozen import scaling
 from meshwright.prediction.certainty import resolution
+from meshwright.prediction.failures import Failures
 from meshwright.report.explain import find
 from meshwright_studies.reproduce import Check, Report, reproduce
 from meshwright_studies.reproduce.megatron import (
@@ -152,7 +153,8 @@ def test_the_checkpoint_is_fourteen_bytes_a_parameter_in_mixed_units(
 
     assert the_check().computed == pytest.approx(14.1125, abs=1e-3)
     assert the_check().status == "explained"
-    monkeypatch.setattr(analysis, "STEP_BYTES", 12)
+    twelve = Failures(state_bytes=12.0)
+    monkeypatch.setattr(analysis, "Failures", lambda: twelve)
     assert the_check().status == "mismatch"
 
 

@@ -38,7 +38,8 @@ def report():
 
 
 def test_every_case_is_computed_and_agrees(report):
-    assert len(CASES) == len({c.id for c in CASES}) == 164
+    # 164 worked numbers, and both passes of a row of the take-aways
+    assert len(CASES) == len({c.id for c in CASES}) == 166
     assert report.summary["mismatch"] == 0 == report.summary["explained"]
     assert report.summary["erratum"] == 22
     assert sum(report.summary[s] for s in ("match", "loose", "open")) == 144
@@ -127,7 +128,7 @@ def test_against_a_file(tmp_path):
     assert (summary["match"], summary["mismatch"]) == (1, 1)
     for wrong in (
         {"id": 3},
-        {"id": "a", "printed": "1"},
+        {"id": "a", "printed": "one"},
         {"id": "a", "computed": 10**400},
         {"id": "a", "tol": float("nan")},
         {"id": "a", "kind": "odd"},

@@ -11,13 +11,12 @@ import pytest
 from validate_rows import row
 
 from meshwright_studies.validate import validate
-from meshwright_studies.validate.layouts import (
+from meshwright_studies.validate.comparison import (
     BACKWARD,
     Constants,
     CountedFigure,
-    fitted,
-    once,
 )
+from meshwright_studies.validate.layouts import fitted, once
 
 TRUE = Constants(0.03, 0.9, 3.0e9)
 GB = 1e9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from meshwright.compare.installation import scale
 from meshwright.describe.fitted import Parameter, fitted_parameters
 from meshwright.errors import BadInput
 from meshwright.prediction.classes import EXPERTS
@@ -20,7 +20,7 @@ from . import intervals
 from .baselines import Baselines, baselines
 from .evidence import HEAD, evidence_table, evidence_toml
 from .fit import Fit, RunModel, fit, left_out, whose
-from .intervals import DRAWS, UnseenIntervals, drawn
+from .intervals import UnseenIntervals, scaled
 from .runs import runs
 from .seen import Column, Seen
 from .seen import log_errors as errors_of
@@ -200,25 +200,16 @@ def error_after_scale(of: Sequence[Seen]) -> dict[str, float]:
     """Median error of a source's other rows after one scale from three of them (mean of DRAWS
     seeded draws), and of all its rows after one constant from all.
     """
-    medians = []
-    for seed in range(DRAWS):
-        left: list[float] = []
-        for rows in by(of, lambda s: s.source).values():
-            error = np.array([one.error for one in rows])
-            taken = drawn(len(error), seed)
-            rest = np.delete(error, taken)
-            left += list(
-                np.abs(
-                    np.exp(np.log(scale(list(np.exp(error[taken])))) - rest)
-                    - 1.0
-                )
-            )
-        medians.append(float(np.median(left)))
-    whole: list[float] = []
-    for rows in by(of, lambda s: s.source).values():
-        error = np.array([one.error for one in rows])
-        whole += list(np.abs(np.exp(np.median(error) - error) - 1.0))
+    left: dict[int, list[Column]] = defaultdict(list)
+    for seed, rest, _ in scaled(of):
+        left[seed].append(away(-rest))
+    whole = [
+        away(np.median(error) - error)
+        for rows in by(of, lambda s: s.source).values()
+        for error in (errors_of(rows),)
+    ]
+    medians = [np.median(np.concatenate(of)) for of in left.values()]
     return {
         "three_rows": float(np.mean(medians)),
-        "all_rows": float(np.median(whole)),
+        "all_rows": float(np.median(np.concatenate(whole))),
     }

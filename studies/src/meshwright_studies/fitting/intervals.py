@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from meshwright.compare.installation import LEAST, scale
 from meshwright.prediction.certainty import PARTS
 
-from ..validate.stats import grouped, quantile
+from ..validate.stats import by, grouped, quantile
 from .fit import NOISE
 from .seen import Column, Seen, log_errors, rows_by_part, source_weights
 
@@ -189,20 +189,26 @@ def inside_after_scale(of: Sequence[Seen]) -> float:
     )
 
 
-def _scaled(of: Sequence[Seen]) -> tuple[Column, Column]:
-    """z of a source's other runs after one scale from a few of them, all draws of DRAWS seeds, and
-    their weights: each source and draw weighs as much."""
-    rests, weight = [], []
-    for source in sorted({one.source for one in of}):
-        mine = [one for one in of if one.source == source]
-        error = log_errors(mine)
-        wide = widths(mine)
+def scaled(of: Sequence[Seen]) -> Iterator[tuple[int, Column, Column]]:
+    """(seed, errors, widths) of a source's other runs after one scale from a few of them, of each
+    source and of DRAWS seeds.
+    """
+    for mine in by(of, lambda one: one.source).values():
+        error, wide = log_errors(mine), widths(mine)
         for seed in range(DRAWS):
             taken = drawn(len(mine), seed)
             centre = np.log(scale(list(np.exp(error[taken]))))
-            rest = np.delete((error - centre) / wide, taken)
-            rests.append(rest)
-            weight.append(np.full(len(rest), 1.0 / max(len(rest), 1)))
+            yield (
+                seed,
+                np.delete(error - centre, taken),
+                np.delete(wide, taken),
+            )
+
+
+def _scaled(of: Sequence[Seen]) -> tuple[Column, Column]:
+    """z of these, and their weights: each source and draw weighs as much."""
+    rests = [rest / wide for _, rest, wide in scaled(of)]
+    weight = [np.full(len(z), 1.0 / max(len(z), 1)) for z in rests]
     return np.concatenate(rests), np.concatenate(weight)
 
 
@@ -290,10 +296,7 @@ def resolution(of: Sequence[Seen]) -> float:
     is in the measured order."""
     gaps = [
         (
-            abs(
-                np.log(a.run.step_s / a.run.ratio)
-                - np.log(b.run.step_s / b.run.ratio)
-            ),
+            abs(np.log(a.predicted_s) - np.log(b.predicted_s)),
             a,
             b,
             w,
@@ -310,6 +313,5 @@ def resolution(of: Sequence[Seen]) -> float:
 
 def order_predicted(a: Seen, b: Seen) -> bool:
     """Is the layout that is predicted to be the faster one of two the one that was?"""
-    there = a.run.step_s / a.run.ratio
-    here = b.run.step_s / b.run.ratio
-    return (a.run.step_s - b.run.step_s) * (there - here) > 0
+    measured = a.run.step_s - b.run.step_s
+    return measured * (a.predicted_s - b.predicted_s) > 0

@@ -51,6 +51,11 @@ class Seen(NamedTuple):
     def source(self) -> str:
         return self.run.source
 
+    @property
+    def predicted_s(self) -> float:
+        """Seconds of its step as predicted."""
+        return self.run.step_s / self.run.ratio
+
 
 def run_seen(
     id: str,

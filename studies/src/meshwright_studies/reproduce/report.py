@@ -15,6 +15,8 @@ from typing import Any
 
 from meshwright.errors import BadInput
 
+from ..validate.markdown import markdown_table
+
 STATUSES = ("match", "loose", "open", "explained", "erratum", "mismatch")
 SOURCES = ("printed", "authors' code", "own", "formula")
 SCHEMA = 2
@@ -284,15 +286,9 @@ def write_table(table: PaperTable, folder: Path) -> None:
     pretty = folder / f"{table.name}.md"
     with plain.open("w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows([table.columns, *table.rows])
-    lines = (
-        f"# {table.title}",
-        "",
-        _line(table.columns),
-        _line("---" for _ in table.columns),
-        *(_line(map(cell_text, row)) for row in table.rows),
-        "",
-    )
-    pretty.write_text("\n".join(lines), "utf-8")
+    lines = [[cell_text(cell) for cell in row] for row in table.rows]
+    text = markdown_table(table.columns, lines)
+    pretty.write_text(f"# {table.title}\n\n{text}\n", "utf-8")
 
 
 def cell_text(value: Any, digits: int = 6) -> str:
@@ -309,16 +305,6 @@ def sides(
     if isinstance(published, float) and published == 1 and computed in (0, 1):
         return "yes", "yes" if computed else "no"
     return cell_text(published, digits), cell_text(computed, digits)
-
-
-def _line(cells: Iterable[Any]) -> str:
-    return (
-        "| "
-        + " | ".join(
-            str(c).replace("|", "\\|").replace("\n", " ") for c in cells
-        )
-        + " |"
-    )
 
 
 def write_figure(figure: PaperFigure, folder: Path) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from meshwright import formats
+from meshwright.describe.read import brief, read
 from meshwright.errors import BadInput
 
-from ..validate.rows import lines_without_remarks
+from ..validate.rows import lines_without_remarks, text_of_rows
 
-MOST_BYTES = 64 * 2**20
+T = TypeVar("T")
 MOST_FILES = 1000
 HEADERS = {
     "epoch": ("T_flop", "n_gpu", "util_vs_boost_peak"),
@@ -56,7 +58,7 @@ def find(where: str | Path) -> dict[str, tuple[Path, ...]]:
 
 def format_of(file: Path) -> str | None:
     """The format of a file, or None."""
-    text = published_text(file)
+    text = text_of_rows(file)
     if text.lstrip()[:1] == "{":
         table = read_json(file)
         if isinstance(table.get("cases"), list):
@@ -73,15 +75,10 @@ def format_of(file: Path) -> str | None:
     )
 
 
-def published_text(file: Path) -> str:
-    """The text of a file of published numbers; BadInput if it cannot be read."""
-    return formats.read_text(file, MOST_BYTES)
-
-
 def read_json(file: Path) -> dict[str, Any]:
     """The JSON object in a file; BadInput if it is not one."""
     try:
-        table = json.loads(published_text(file))
+        table = json.loads(text_of_rows(file))
     except (ValueError, RecursionError) as error:
         raise BadInput(
             f"{file.name[:80]} is not valid JSON: {str(error)[:200]}"
@@ -89,3 +86,23 @@ def read_json(file: Path) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise BadInput(f"{file.name[:80]} must hold a JSON object")
     return table
+
+
+def known(cls: type[T], value: Any, where: str, leave: str = "") -> T:
+    """The fields that a class has of a JSON object, but one; null and what else it holds is passed
+    over.
+    """
+    names = {f.name for f in fields(cls)} - {leave}  # type: ignore[arg-type]
+    data = {
+        k: v
+        for k, v in mapping(value, where).items()
+        if k in names and v is not None
+    }
+    return read(cls, data, where[:200])
+
+
+def mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """The value, which must be a JSON object."""
+    if not isinstance(value, dict):
+        raise BadInput(f"{where[:200]} must be a table, not {brief(value)}")
+    return value

@@ -21,10 +21,10 @@ from meshwright.prediction.certainty import kind_of
 
 from .. import shipped
 from . import collectives, rows
+from .comparison import RowComparison
 from .jobs import job_and_notes
-from .layouts import figure, same_layout
-from .measured import pairs, workload
-from .result import RowComparison, Validation
+from .measured import comparisons, workload
+from .result import Validation
 from .rows import Row, plain, text_of_row
 from .silent import filled, held_out, silent
 
@@ -108,43 +108,31 @@ def _compared(
     by_rule = filled(row, assumptions) if silent(row) else None
     about = by_rule.about if by_rule else job_and_notes(row)
     prediction = predict_as_run(about.under(assumptions))
-    predictions = [
-        p
-        for p in pairs(row, prediction, about.memory)
-        if not by_rule or p.quantity == "step_time"
-    ]
-    if not predictions:
-        raise BadInput("nothing it measured can be compared")
-    if not all(
-        0 <= number < 1e30
-        for p in predictions
-        for number in (p.predicted or 0.0, p.measured)
-    ):
-        raise BadInput("its numbers are out of all proportion")
     job = prediction.job
     base = replace(
         base,
         chip=job.cluster.chip.name,
         kind=kind_of(job),
+        job=about.job,
         workload=workload(row, job),
         framework=job.profile.name if job.profile else "",
         range_s=by_rule.range_s if by_rule else None,
+        notes=about.notes,
     )
-    return [
-        replace(
-            base,
-            quantity=p.quantity,
-            predicted=p.predicted,
-            measured=p.measured,
-            interval=prediction.interval_s
-            if p.quantity == "step_time"
-            else None,
-            notes=(*about.notes, p.note) if p.note else about.notes,
-            figure=figure(prediction, p.kind) if p.kind else None,
-            same=same_layout(prediction, p.kind) if p.kind else (),
-        )
-        for p in predictions
+    compared = [
+        c
+        for c in comparisons(row, prediction, base, about.memory)
+        if not by_rule or c.quantity == "step_time"
     ]
+    if not compared:
+        raise BadInput("nothing it measured can be compared")
+    if not all(
+        0 <= (number or 0.0) < 1e30
+        for c in compared
+        for number in (c.predicted, c.measured)
+    ):
+        raise BadInput("its numbers are out of all proportion")
+    return compared
 
 
 __all__ = ["RowComparison", "Validation", "published", "validate"]

@@ -10,7 +10,7 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import Assumptions
 from meshwright.formats.nccl_tests import Sample, load_samples
 
-from .result import RowComparison
+from .comparison import RowComparison
 from .rows import lines_without_remarks, text_of_rows
 
 UNREAD = "not a collective that is modelled, of two ranks or more, with a size and a time"

@@ -13,77 +13,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from dataclasses import replace
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from meshwright.prediction.prediction import Prediction
 from meshwright.step import StepCosts
 
+from .comparison import BACKWARD, GRID, Constants, CountedFigure, RowComparison
 from .stats import grouped, stats
-
-ALLOCATOR = (0.02, 0.03, 0.04, 0.05, 0.06, 0.08)
-BACKWARD = (0.0, 0.3, 0.6, 0.9, 1.2)
-CONTEXT = (1.0e9, 1.9e9, 3.0e9)
-"""Values of the three constants that are tried."""
-
-
-class JudgedMemory(Protocol):
-    """A memory figure beside its prediction."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def predicted(self) -> float | None: ...
-    @property
-    def measured(self) -> float | None: ...
-    @property
-    def figure(self) -> CountedFigure | None: ...
-    @property
-    def same(self) -> tuple[object, ...]: ...
-
-
-class Constants(NamedTuple):
-    """What is fitted: shares, and bytes."""
-
-    allocator_share: float
-    backward_share: float
-    framework_bytes: float
-
-
-GRID = tuple(
-    Constants(*values) for values in product(ALLOCATOR, BACKWARD, CONTEXT)
-)
-
-
-@dataclass(frozen=True)
-class CountedFigure:
-    """What a figure counts, as far as the constants change it."""
-
-    kind: str
-    """allocated, reserved, device, needed or states."""
-    allocated: tuple[float, ...]
-    """Bytes at each of BACKWARD."""
-    new: float
-    """Bytes of a block that the allocator takes beside all it holds."""
-    need: float
-    """Share of the bytes of tensors that a device needs beside them."""
-    states: float
-
-    def under(self, c: Constants) -> float:
-        """Bytes under other constants."""
-        tensors = self.allocated[BACKWARD.index(c.backward_share)]
-        figures = {
-            "states": self.states,
-            "allocated": tensors,
-            "reserved": tensors * (1 + c.allocator_share) + self.new,
-            "device": tensors * (1 + c.allocator_share)
-            + self.new
-            + c.framework_bytes,
-            "needed": tensors * (1 + self.need) + c.framework_bytes,
-        }
-        return figures[self.kind]
 
 
 def figure(p: Prediction, kind: str) -> CountedFigure | None:
@@ -133,7 +71,7 @@ def same_layout(p: Prediction, kind: str) -> tuple[object, ...]:
     )
 
 
-def once(rows: Iterable[JudgedMemory]) -> dict[str, Any]:
+def once(rows: Iterable[RowComparison]) -> dict[str, Any]:
     """Errors with each layout once; and with the constants fitted to the other sources, which are
     named.
     """
@@ -160,7 +98,7 @@ def once(rows: Iterable[JudgedMemory]) -> dict[str, Any]:
     }
 
 
-def fitted(sources: Sequence[Sequence[JudgedMemory]]) -> Constants | None:
+def fitted(sources: Sequence[Sequence[RowComparison]]) -> Constants | None:
     """The constants under which these sources, weighted alike, are predicted best; None of none."""
     if not sources:
         return None
@@ -173,23 +111,23 @@ def fitted(sources: Sequence[Sequence[JudgedMemory]]) -> Constants | None:
 
 
 def _mean_square(
-    layouts: Sequence[Sequence[JudgedMemory]], c: Constants | None
+    layouts: Sequence[Sequence[RowComparison]], c: Constants | None
 ) -> float:
     return sum(math.log(_ratio(of, c)) ** 2 for of in layouts) / len(layouts)
 
 
-def mean_square(rows: Iterable[JudgedMemory]) -> tuple[int, float]:
+def mean_square(rows: Iterable[RowComparison]) -> tuple[int, float]:
     """How many layouts rows have, and the error of these as they are predicted."""
     layouts = _layouts(rows)
     return len(layouts), _mean_square(layouts, None)
 
 
-def _ratios(rows: Iterable[JudgedMemory], c: Constants | None) -> list[float]:
+def _ratios(rows: Iterable[RowComparison], c: Constants | None) -> list[float]:
     """One ratio a layout: as predicted, or under some constants."""
     return [_ratio(of, c) for of in _layouts(rows)]
 
 
-def _ratio(of: Sequence[JudgedMemory], c: Constants | None) -> float:
+def _ratio(of: Sequence[RowComparison], c: Constants | None) -> float:
     """The median of the runs of one layout."""
     return median(
         (r.figure.under(c) if c and r.figure else r.predicted or 0.0)
@@ -198,6 +136,6 @@ def _ratio(of: Sequence[JudgedMemory], c: Constants | None) -> float:
     )
 
 
-def _layouts(rows: Iterable[JudgedMemory]) -> list[list[JudgedMemory]]:
+def _layouts(rows: Iterable[RowComparison]) -> list[list[RowComparison]]:
     """Runs of one layout together."""
     return [*grouped(rows, lambda r: (r.source, r.same)).values()]

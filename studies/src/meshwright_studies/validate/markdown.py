@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from .result import TIMES, RowComparison, Validation, verdicts
+from .comparison import RowComparison
+from .result import TIMES, Validation, verdicts
 from .stats import DIFFERENT, by, confusion, stats
 
 COUNTS = (
@@ -44,7 +45,11 @@ def markdown_table(
 ) -> str:
     """A table in Markdown, numbers to the right of the first column."""
     head, *rows = (
-        "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
+        "| "
+        + " | ".join(
+            cell.replace("|", "\\|").replace("\n", " ") for cell in cells
+        )
+        + " |"
         for cells in (columns, *lines)
     )
     rule = "|".join(("", "---", *("---:" for _ in columns[1:]), ""))

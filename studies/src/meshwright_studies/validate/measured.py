@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from meshwright.count.model import model_flops
@@ -21,6 +23,8 @@ from meshwright.prediction.prediction import Prediction
 from meshwright.step import with_recomputation
 from meshwright.units import GIB
 
+from .comparison import RowComparison
+from .layouts import figure, same_layout
 from .rows import UNITS, Row, positive_number, table_of_row, text_of_row
 from .words import is_jax
 
@@ -50,17 +54,6 @@ before what is left.
 """
 
 
-class Pair(NamedTuple):
-    """A quantity as predicted and as measured."""
-
-    quantity: str
-    predicted: float | None
-    measured: float
-    note: str = ""
-    kind: str = ""
-    """Of memory: what its figure counts."""
-
-
 class MemoryFigure(NamedTuple):
     """Memory of the fullest GPU, and what it counts: one of RANK."""
 
@@ -69,32 +62,47 @@ class MemoryFigure(NamedTuple):
     note: str = ""
 
 
-def pairs(row: Row, p: Prediction, memory: bool = True) -> Iterator[Pair]:
-    """Everything of the row that can be compared. memory: what stays on the device is known."""
+def comparisons(
+    row: Row, p: Prediction, base: RowComparison, memory: bool = True
+) -> Iterator[RowComparison]:
+    """Everything of the row that can be compared. base: what is the same of all its quantities;
+    memory: what stays on the device is known.
+    """
     wanted = quantities_judged(row)
+    of = partial(replace, base)
+    ran_out = of(
+        quantity="out_of_memory", predicted=p.risk_of_oom if memory else None
+    )
     m = table_of_row(row, "measured")
     if m.get("oom") is True or "fits(memory)=False" in wanted:
-        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 1.0)
+        yield replace(ran_out, measured=1.0)
         return
     if "layer_time" in wanted:
-        yield from layer_times(m, p)
+        for quantity, predicted, ms in layer_times(m, p):
+            yield of(quantity=quantity, predicted=predicted, measured=ms / 1e3)
         return
     if (seconds := step_time(m, p.job)) is not None:
-        yield Pair("out_of_memory", p.risk_of_oom if memory else None, 0.0)
+        yield replace(ran_out, measured=0.0)
         if not wanted or {"step_time", "tflops/mfu"} & wanted:
-            yield Pair("step_time", p.step_time_s, seconds)
-    figure = (
+            yield of(
+                quantity="step_time",
+                predicted=p.step_time_s,
+                measured=seconds,
+                interval=p.interval_s,
+            )
+    shown = (
         memory_of(m, text_of_row(row, "software"))
         if memory and (not wanted or "memory" in wanted)
         else None
     )
-    if figure:
-        yield Pair(
-            "memory",
-            bytes_counted(p, figure.kind),
-            figure.bytes,
-            note=figure.note,
-            kind=figure.kind,
+    if shown:
+        yield of(
+            quantity="memory",
+            predicted=bytes_counted(p, shown.kind),
+            measured=shown.bytes,
+            notes=(*base.notes, *filter(None, [shown.note])),
+            figure=figure(p, shown.kind),
+            same=same_layout(p, shown.kind),
         )
 
 
@@ -251,24 +259,18 @@ def _logged(software: str) -> tuple[str, str]:
     return "device", "what nvidia-smi shows"
 
 
-def layer_times(m: Row, p: Prediction) -> Iterator[Pair]:
-    """Seconds of one layer forward, and backward with what it computes again."""
-    forward = positive_number(m, "layer_fwd_ms")
-    back = positive_number(m, "layer_bwd_ms")
-    if forward is not None:
-        yield Pair(
-            "layer_forward_time",
-            float(p.cost.typical.forward),
-            forward / 1e3,
-        )
-    if back is not None:
-        yield Pair(
-            "layer_backward_time",
-            float(
-                with_recomputation(p.cost.typical, p.layout.recompute).backward
-            ),
-            back / 1e3,
-        )
+def layer_times(m: Row, p: Prediction) -> Iterator[tuple[str, float, float]]:
+    """(quantity, seconds predicted, milliseconds measured) of one layer forward, and backward with
+    what it computes again.
+    """
+    layer = p.cost.typical
+    again = with_recomputation(layer, p.layout.recompute)
+    for key, way, seconds in (
+        ("layer_fwd_ms", "forward", layer.forward),
+        ("layer_bwd_ms", "backward", again.backward),
+    ):
+        if ms := positive_number(m, key):
+            yield f"layer_{way}_time", float(seconds), ms
 
 
 def workload(row: Row, job: Job) -> tuple[object, ...]:

@@ -9,9 +9,10 @@ from math import sqrt
 
 from meshwright.describe.memory_error import SourceError
 
+from .comparison import RowComparison
 from .layouts import mean_square
 from .measured import CALCULATED
-from .result import RowComparison, Validation
+from .result import Validation
 from .stats import by
 
 HEAD = """\

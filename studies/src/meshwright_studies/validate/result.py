@@ -11,7 +11,8 @@ from typing import Any
 
 from meshwright.prediction.certainty import evidence_runs
 
-from .layouts import CountedFigure, once
+from .comparison import RowComparison
+from .layouts import once
 from .stats import confusion, grouped, ranking, reliability, stats
 
 TIMES = (
@@ -20,59 +21,6 @@ TIMES = (
     "layer_backward_time",
     "collective_time",
 )
-
-
-@dataclass(frozen=True)
-class RowComparison:
-    """One quantity of one row beside its prediction; or why there is none."""
-
-    id: str
-    source: str
-    quantity: str | None
-    predicted: float | None = None
-    measured: float | None = None
-    interval: tuple[float, float] | None = None
-    skipped: str | None = None
-    chip: str = ""
-    kind: str = ""
-    """The class of the run (`prediction.classes`)."""
-    workload: tuple[object, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What had to be assumed of the row, or is not in its job."""
-    held_out: bool = False
-    """Judged by itself; no fit may use it."""
-    figure: CountedFigure | None = None
-    """Of memory: what its figure counts."""
-    same: tuple[object, ...] = ()
-    """Of memory: what rows of one layout have in common."""
-    framework: str = ""
-    """The profile that predicted it; "" under a set that asks none."""
-    range_s: tuple[float, float] | None = None
-    """Step times of all choices that its source leaves open, fastest and slowest."""
-
-    @property
-    def ratio(self) -> float | None:
-        """predicted / measured; None for what is a yes or a no."""
-        if (
-            self.predicted is None
-            or not self.measured
-            or self.quantity == "out_of_memory"
-        ):
-            return None
-        return self.predicted / self.measured
-
-    def to_dict(self) -> dict[str, Any]:
-        names = (
-            "id",
-            "source",
-            "quantity",
-            "predicted",
-            "measured",
-            "ratio",
-            "interval",
-            "skipped",
-        )
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,8 @@ from meshwright.errors import BadInput
 from meshwright.limits.curve import Curve, Point, curve
 from meshwright.limits.scenario import PRESETS, preset
 
-from ...validate.rows import lines_without_remarks
+from ...validate.rows import lines_without_remarks, text_of_rows
 from ..report import Check, PaperTable, judged, near_published, table_of
-from ..sources import published_text
 from . import degrees
 from .degrees import DegreesRow
 
@@ -51,7 +50,7 @@ class Golden:
 
 def read_golden(file: Path) -> Golden:
     """The curve in a file; BadInput if a line cannot be read."""
-    lines = lines_without_remarks(published_text(file))
+    lines = lines_without_remarks(text_of_rows(file))
     rows, experts = [], []
     for number, line in enumerate(csv.DictReader(lines), 2):
         try:

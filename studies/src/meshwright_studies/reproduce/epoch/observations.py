@@ -4,11 +4,11 @@ bandwidth or its latency are the bottleneck. Shares are those of figure 7, log N
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from meshwright.describe.frozen import put, scaling
+from meshwright.limits.answer import parallelism_split
 from meshwright.limits.curve import Point, curve
 from meshwright.limits.scenario import Scenario, preset
 
@@ -43,10 +43,9 @@ def one_bubble(s: Scenario) -> Scenario:
 
 
 def shares_of_chips(p: Point) -> dict[str, float]:
-    """Shares of tp, dp and pp in the logarithm of the chips."""
-    d = p.degrees
-    ranks = {"tp": d.tp_model * d.tp_ff, "dp": d.dp, "pp": d.pp}
-    return {axis: math.log(n) / math.log(p.chips) for axis, n in ranks.items()}
+    """Shares of tp, dp and pp in the logarithm of the chips, of a model without experts."""
+    split = parallelism_split(p)
+    return {axis: split[axis] for axis in ("tp", "dp", "pp")}
 
 
 def mean(points: Sequence[Point]) -> dict[str, float]:

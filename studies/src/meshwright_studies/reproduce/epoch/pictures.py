@@ -9,19 +9,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from meshwright.catalog import chip, model, names, network
+from meshwright.catalog import chip, model, names
 from meshwright.count.mlp2d import mlp2d_parameters as mlp_parameters
 from meshwright.count.model import parameters
 from meshwright.limits.answer import parallelism_split
 from meshwright.limits.closed_forms import (
     LATENCY_CONSTANT,
     Setting,
-    bandwidth_reach,
     latency_reach,
-    nanobatch,
-    node,
     scaled_flops,
-    slice_side,
 )
 from meshwright.limits.curve import Curve
 from meshwright.limits.laws import FIT, LAWS
@@ -181,11 +177,7 @@ def figure_11() -> Figure:
         )
     }
     for label, name in SCENARIOS["6"].items():
-        on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
-        side = slice_side(on)
-        lines[f"end of linear scaling, {label}"] = scaled_flops(
-            run, bandwidth_reach(on, run, side, nanobatch(on, side)), x
-        )
+        lines[f"end of linear scaling, {label}"] = tables.scaled_end(name, x)
     figure, axes = sheet(
         "Figure 11: limits if the batch grows faster than the depth; closed forms",
         height=4.6,

@@ -26,6 +26,7 @@ from meshwright.limits.closed_forms import (
 )
 from meshwright.limits.scenario import MONTH_S, preset
 from meshwright.limits.sensitivity import sensitivity
+from meshwright.num import Num
 
 from ..report import (
     Check,
@@ -182,12 +183,8 @@ def appendix(run: Setting) -> Iterator[Check]:
         " multiply-adds the limit is 4e36",
     )
     for name in ("v100", "a100", "h100"):
-        on = node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
-        side = slice_side(on)
-        x = bandwidth_reach(on, run, side, nanobatch(on, side))
-        orders = math.log10(
-            float(scaled_flops(run, x, a)) / float(scaled_flops(run, x, 0.0))
-        )
+        longer, usual = (float(scaled_end(name, x)) for x in (a, 0.0))
+        orders = math.log10(longer / usual)
         yield rounds(
             f"appendix 8.3/orders of magnitude/{name}",
             text=printed["orders"],
@@ -196,6 +193,14 @@ def appendix(run: Setting) -> Iterator[Check]:
             within=0.3,
             status="loose",
         )
+
+
+def scaled_end(name: str, exponent: Num) -> Num:
+    """End of linear scaling on a node by the closed forms, where b/L grows with an exponent."""
+    run, on = Setting(), node(chip(f"epoch-{name}"), network(f"epoch-{name}"))
+    side = slice_side(on)
+    reach = bandwidth_reach(on, run, side, nanobatch(on, side))
+    return scaled_flops(run, reach, exponent)
 
 
 def on_hierarchy(chip_name: str, product: Product) -> float:

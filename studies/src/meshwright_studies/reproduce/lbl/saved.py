@@ -10,9 +10,9 @@ every error is one sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from meshwright.describe.assumptions import LBL
 from meshwright.describe.chip import Chip
@@ -23,13 +23,12 @@ from meshwright.describe.job import Job, Precision
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
 from meshwright.describe.network import Dim, Network
-from meshwright.describe.read import brief, read
 from meshwright.errors import BadInput, unknown
 from meshwright.layout.rules import demand_legal
 from meshwright.prediction.prediction import Prediction
 from meshwright.units import DAY_S
 
-from ..sources import read_json
+from ..sources import known, mapping, read_json
 
 SCHEME = {
     "1d_tp": "megatron",
@@ -149,23 +148,6 @@ class Configuration(Checked):
     """This and what follows is published of the best configuration only."""
     memory_parts_GB: Mapping[Prose, Amount] = EMPTY
     training_days_paper_fig5: float | None = None
-
-
-T = TypeVar("T")
-
-
-def known(cls: type[T], value: Any, where: str) -> T:
-    """The fields that a class has of a JSON object; what else it holds is passed over."""
-    names = {f.name for f in fields(cls)}  # type: ignore[arg-type]
-    data = {k: v for k, v in mapping(value, where).items() if k in names}
-    return read(cls, data, where[:200])
-
-
-def mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """The value, which must be a JSON object."""
-    if not isinstance(value, dict):
-        raise BadInput(f"{where[:200]} must be a table, not {brief(value)}")
-    return value
 
 
 def run_days(p: Prediction) -> float:

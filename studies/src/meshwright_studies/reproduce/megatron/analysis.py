@@ -8,14 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from meshwright import catalog
+from meshwright.cost.network import Fabric
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import layer
 from meshwright.count.work import Op
+from meshwright.describe.assumptions import LBL
 from meshwright.describe.job import Job
 from meshwright.describe.layers import Kind
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model
+from meshwright.describe.network import Dim, Network
 from meshwright.layout.placement import placed
+from meshwright.prediction.failures import Failures
 from meshwright.schedule import get as schedule_named
 from meshwright.schedule.timeline import timeline_of_order
 
@@ -26,8 +30,6 @@ from .tables import EXACT, selene, shaped
 
 FORWARD, BACKWARD = 1.0, 2.0
 """Seconds of a microbatch on a device, for timelines; any numbers would do."""
-STEP_BYTES = 14
-"""Of a parameter in a checkpoint: fp16 weight, fp32 master weight and two fp32 moments."""
 
 
 Side = tuple[str, float, float]
@@ -172,10 +174,6 @@ def ring_share(n: int) -> float:
     """Sent by each rank of a ring all-reduce, of the vector: a reduce-scatter and an all-gather of
     (n-1)/n each.
     """
-    from meshwright.cost.network import Fabric
-    from meshwright.describe.assumptions import LBL
-    from meshwright.describe.network import Dim, Network
-
     fabric = Fabric.from_network(
         Network("", (Dim("", 1.0, 0.0, efficiency=1.0),)), LBL.network
     )
@@ -215,14 +213,15 @@ def memory() -> Iterator[Check]:
 
 def _checkpoint(m: Model) -> Check:
     """Bytes of a checkpoint of the trillion-parameter model."""
-    ours = STEP_BYTES * f.parameters(m) / 1e12
+    each = Failures().state_bytes
+    ours = each * f.parameters(m) / 1e12
     mixed = 1e3 * ours / 1024
     return Check(
         "checkpoint/1T, TB",
         published=13.8,
         computed=ours,
         status="explained" if round(mixed, 1) == 13.8 else "mismatch",
-        note=f"{STEP_BYTES} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
+        note=f"{each:g} bytes a parameter (fp16 weight; fp32 master weight and two moments) are"
         f" {1e3 * ours:,.1f} GB: {mixed:.2f} TB if a TB is 1,024 of these; the paper says neither"
         " what its checkpoint holds nor which TB",
     )

@@ -14,13 +14,11 @@ from meshwright.describe.fields import (
     OneOf,
     Prose,
     Range,
-    fields_of,
 )
-from meshwright.errors import BadInput
 
 from ... import shipped as data
 from ..report import Check, near_published
-from ..sources import read_json
+from ..sources import known, read_json
 from . import questions
 
 TIGHT = 0.01
@@ -84,26 +82,11 @@ def shipped() -> list[Case]:
 
 
 def parse_cases(data: dict[str, Any], where: str) -> list[Case]:
-    """Cases from plain data; what else a row holds is passed over."""
-    cases = []
-    for i, row in enumerate(data["cases"], 1):
-        if not isinstance(row, dict) or "id" not in row:
-            raise BadInput(f"{where}: case {i} must be an object with an id")
-        said: dict[str, Any] = {
-            # a whole number that no float holds is refused by its field
-            k: float(v) if type(v) is int and abs(v) < MOST else v
-            for k, v in row.items()
-            if k in FIELDS and v is not None
-        }
-        try:
-            cases.append(Case(**said))
-        except BadInput as error:
-            raise BadInput(f"{where}: case {i}: {error}") from None
-    return cases
-
-
-FIELDS = fields_of(Case).keys() - {"ask"}
-"""Of a row that are read."""
+    """Cases from plain data; what else a row holds is passed over, its `ask` too."""
+    return [
+        known(Case, row, f"{where}: case {i}", leave="ask")
+        for i, row in enumerate(data["cases"], 1)
+    ]
 
 
 def worked_checks(cases: Iterable[Case]) -> list[Check]:

@@ -152,6 +152,19 @@ def phantom(x: int) -> Num | None:
     return crossing(gap)
 
 
+def tensor_bytes(way: str) -> float:
+    """Bytes that the tensor axis of a layer carries in a pass of 2^20 tokens, FSDP 512-way and
+    tensor parallelism 8-way; gathered inputs are kept.
+    """
+    s = book_setting()
+    return sum(
+        float(message.bytes)
+        for op in s.ops(s.on(2.0**20 / 512, tp=8))
+        for message in getattr(op, way).comm
+        if message.axis == "tp"
+    )
+
+
 def layer_parameters(name: str, layer: str) -> float:
     """Parameters of one layer of a model, as far as it counts."""
     setting = LayerSetting(model(name), layer)

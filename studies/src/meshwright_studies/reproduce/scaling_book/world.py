@@ -17,8 +17,6 @@ V5P = "book-tpu-v5p"
 V5E = "book-tpu-v5e"
 V4P = "book-tpu-v4p"
 H100 = "book-h100"
-MI = 2.0**20
-"""The book's M where it means tokens as powers of two."""
 
 
 def toy(F: int) -> Model:
