@@ -8,7 +8,7 @@ partial results are summed. The loss works on fp32 logits; only three numbers a 
 from __future__ import annotations
 
 from ..describe.framework import Framework
-from ..describe.loss import losses
+from ..describe.loss import LossBytes, losses
 from ..describe.model import Model
 from ..exchange.types import Message
 from ..num import Num, ceil_div
@@ -127,7 +127,7 @@ def head(microbatch: DeviceMicrobatch) -> list[Op]:
         # the norm before it does
         entry=Entry(gathers=m.traced is not None),
     )
-    if microbatch.profile and losses()[microbatch.profile.loss].again:
+    if microbatch.profile and loss_bytes(microbatch.profile).again:
         logits = _made_again(logits)
     sent = () if m.head_width else gather
     final = norm(microbatch, "head/norm", sent)
@@ -158,6 +158,11 @@ def _made_again(logits: Op) -> Op:
     )
 
 
+def loss_bytes(profile: Framework) -> LossBytes:
+    """What the loss of a framework holds and moves, for each logit that a rank has."""
+    return losses()["gathered" if profile.logits_gathered else profile.loss]
+
+
 def _loss(microbatch: DeviceMicrobatch, V: Num) -> Op:
     """Cross entropy of T V logits on a tp rank, which keeps them in fp32; three numbers a token
     cross ranks: the largest logit, the sum of exponentials, the target's logit. Gathered, a rank
@@ -175,15 +180,13 @@ def _loss(microbatch: DeviceMicrobatch, V: Num) -> Op:
     forward, backward = 3 * scores * FP32, 2 * scores * FP32
     kernels = "loss forward", "loss backward"
     if by := microbatch.profile:
-        kind, tp = by.loss, microbatch.tp
         if by.logits_gathered:
-            kind, tp = "eager", 1
             scores = own * microbatch.tp
             whole = scores * microbatch.act
             sent = (Message("all_gather", "tp", whole),)
         m = microbatch.model
-        _, forward, backward = losses()[kind].whole(
-            tokens, scores / tokens, m.hidden, tp
+        _, forward, backward = loss_bytes(by).whole(
+            tokens, scores / tokens, m.hidden, microbatch.tp
         )
         kernels = LOSS, LOSS
     return Op(

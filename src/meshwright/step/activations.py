@@ -17,7 +17,6 @@ from ..count import vocabulary
 from ..count.blocks import FP32
 from ..count.microbatch import DeviceMicrobatch
 from ..describe.layout import HIDDEN_CUT, Layout
-from ..describe.loss import losses
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
@@ -25,12 +24,6 @@ from ..schedule.schedule import Schedule
 from .holding import NamedBytes, total_bytes
 from .microbatch import ModelCost, redo
 from .shares import ModelShare
-
-GATHERED = 2.0
-"""16-bit copies of logits gathered over tp: the list of the ranks' parts, and the whole; one at tp
-1.
-"""
-
 
 LAYERS_IN_COPY = 2.0
 """Layers whose activations are on the device at least while others leave for host memory or come
@@ -142,16 +135,15 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     counted = microbatch.model.vocab and microbatch.counting.vocabulary
     lost: Num = 0.0
     gradients = number
-    if microbatch.profile and microbatch.profile.logits_gathered:
-        whole, _, _ = losses()["eager"].over(1)
-        copies = where(microbatch.tp > 1, GATHERED, GATHERED - 1.0)
-        lost = number * microbatch.tp * (whole + copies * act)
-    elif by := microbatch.profile:
-        m, loss = microbatch.model, losses()[by.loss]
+    if by := microbatch.profile:
+        m, loss = microbatch.model, vocabulary.loss_bytes(by)
         rows = vocabulary.rows(m, by, microbatch.tp)
         if counted:
             lost, _, _ = loss.whole(
-                microbatch.tokens, rows, m.hidden, microbatch.tp
+                microbatch.tokens,
+                rows * microbatch.tp if by.logits_gathered else rows,
+                m.hidden,
+                microbatch.tp,
             )
             lost = lost * (1.0 + m.mtp_layers)
             gradients = loss.gradients(microbatch.tokens, rows, m.hidden)
