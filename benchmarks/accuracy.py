@@ -44,7 +44,7 @@ from meshwright_studies.fitting.intervals import (
 )
 from meshwright_studies.fitting.runs import runs
 from meshwright_studies.fitting.seen import Seen
-from meshwright_studies.validate import published
+from meshwright_studies.validate import blind, published, validate
 from meshwright_studies.validate.markdown import markdown_table
 from meshwright_studies.validate.stats import by, quantile
 
@@ -322,6 +322,39 @@ def sources(of: FitAnswer) -> str:
     )
 
 
+def unfitted() -> str:
+    """Errors of the runs that no fit has, by class."""
+    compared = validate(blind())
+    runs_of = by(compared.having("step_time"), lambda row: row.kind)
+    every = {"all": compared.overall["step_time"], **compared.by("kind")}
+    lines = [
+        (
+            name,
+            str(of["rows"]),
+            str(
+                len({row.source for row in runs_of[name]})
+                if name in runs_of
+                else ""
+            ),
+            percent(of["median_abs_error"]),
+            percent(of["mean_abs_error"]),
+            percent(of["bias"], "+"),
+            f"{100 * of['coverage']:.0f}",
+        )
+        for name, of in sorted(every.items(), key=lambda one: -one[1]["rows"])
+    ]
+    heads = (
+        "class",
+        "rows",
+        "sources",
+        "median",
+        "mean",
+        "bias",
+        "in the interval",
+    )
+    return markdown_table(heads, lines)
+
+
 def peers(of: FitAnswer) -> str:
     """Other programs on the same rows."""
     lines = []
@@ -554,6 +587,10 @@ def page() -> str:
             "### By source, without its laboratory",
             sources(of),
             "![Residuals against each axis](images/accuracy-residuals.svg)",
+            "### Runs that no fit has",
+            "Runs of other laboratories, programs and chips, predicted as they are; what was learnt"
+            " from them stands [below](#blind-runs-of-2026-11-30).",
+            unfitted(),
             "### Other programs on the same rows",
             peers(of),
             f"### The {count} fitted numbers",

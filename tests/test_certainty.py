@@ -146,6 +146,7 @@ def test_seconds_of_a_step_beside_all_layers_are_a_part(
         ),
         ("framework", {"framework": "meshwright"}, 1.0, "used this framework"),
         ("class", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
+        ("experts", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
         ("numbers", {"precision": "fp8"}, 1.0, "kind has this precision"),
         (
             "sharding",

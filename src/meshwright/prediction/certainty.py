@@ -49,14 +49,16 @@ BEYOND = (
     "chip",
     "framework",
     "class",
+    "experts",
     "numbers",
     "sharding",
     "chips",
     "tokens",
 )
 """Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
-numbers that no run of these computed in; a sharding that no run of its kind of model had; doublings
-of chips and of tokens in a sequence beyond any run's."""
+experts that few sources ran on such chips and programs; numbers that no run of these computed in; a
+sharding that no run of its kind of model had; doublings of chips and of tokens in a sequence beyond
+any run's."""
 SLOWER = ("chip", "framework")
 """Of these, what is predicted as the slower of what is known: it is hardly faster than that."""
 TRACED = 0.12
@@ -226,6 +228,10 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     return {
         **{name: float(yes) for name, yes in new.items()},
         "class": float(not (seen or alike)),
+        "experts": float(
+            job.model.moe is not None
+            and len(classes.get(kind, {"sources": ()})["sources"]) < TRUSTED
+        ),
         "numbers": float(alike and not seen),
         "sharding": float(not has_precedent(job, job.layout)),
         # nearer runs than the largest measured are no extrapolation

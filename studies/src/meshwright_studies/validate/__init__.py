@@ -70,6 +70,11 @@ def published() -> list[Row]:
     return rows.parse_rows(shipped.shipped_text("runs/published.json"))
 
 
+def blind() -> list[Row]:
+    """Measurements beside them that no fit may use, which were predicted before anybody looked."""
+    return rows.parse_rows(shipped.shipped_text("runs/blind.json"))
+
+
 def out_of_scope(row: Row) -> str:
     """What a row is instead of a complete pre-training run; "" if it is one. A row that does not
     say counts as one.
