@@ -263,7 +263,9 @@ def test_heads_of_64_are_as_fast_as_measured() -> None:
         )
         flops = 2.0 if row["chip"] == "a100" else 1.0
         seconds = float(row["wide_ms"]) / flops, float(row["narrow_ms"])
-        assert narrow / wide == pytest.approx(seconds[0] / seconds[1], rel=0.09)
+        assert narrow / wide == pytest.approx(
+            seconds[0] / seconds[1], rel=0.09
+        )
 
 
 CHIPS = {"b200": "b200", "a100-pcie": "a100-80"}
