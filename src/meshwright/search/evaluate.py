@@ -17,7 +17,7 @@ from .placement import placements
 from .points import Rows, points
 from .space import Space
 from .state import Everything, SearchState
-from .table import BLOCK, Grid, Table, keep, length, pick
+from .table import BLOCK, Grid, Table, length, pick
 
 ROWS_WITHOUT_BOUND = 64
 """Rows that are not worth a bound: a family often has no more, and a plan takes 1.1 to 1.5 times as
@@ -76,10 +76,7 @@ def has_legal_row(job: Job, space: Space) -> bool:
     """
     choice = options(job, space)
     for table in most_replicas_in_blocks(job, space):
-        rows = keep(table, legal_options(job, table, choice) > 0)
-        for start in range(0, length(rows), ROWS_WITHOUT_BOUND):
-            some = pick(rows, slice(start, start + ROWS_WITHOUT_BOUND))
-            placed, shares = placements(job, some, space)
-            if legal_options(job, placed, choice, shares).any():
-                return True
+        placed, shares = placements(job, table, space)
+        if legal_options(job, placed, choice, shares).any():
+            return True
     return False

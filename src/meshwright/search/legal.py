@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from math import prod
 from operator import and_, mul
 from typing import Any
 
@@ -198,17 +197,16 @@ def legal_options(
     for start in range(0, length(table), ROWS_OF_RULES):
         some = slice(start, start + ROWS_OF_RULES)
         variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        masks = _legal_masks(job, choice, variants)
-        counts[some] = _count(masks, choice.shape)
+        counts[some] = _count(_legal_masks(job, choice, variants))
     return counts
 
 
-def _count(masks: list[Mask], shape: tuple[int, ...]) -> Column:
+def _count(masks: list[Mask]) -> Column:
     """How many combinations of options all masks allow in each row: the product over groups of axes
-    that no mask ties to others. Counted one by one they are up to hundreds a row. shape: lengths of
-    the axes, also of those that no mask reads.
+    that no mask ties to others. Counted one by one they are up to hundreds a row. masks: each axis
+    that is longer than 1 is read by one of them.
     """
-    axes = tuple(range(len(shape)))
+    axes = tuple(range(len(OPTION_AXES)))
     groups: list[tuple[set[int], Mask]] = []
     for mask in masks:
         read = {axis for axis in axes if mask.shape[axis] > 1}
@@ -217,6 +215,5 @@ def _count(masks: list[Mask], shape: tuple[int, ...]) -> Column:
         for other, its in tied:
             read, mask = read | other, mask & its
         groups.append((read, mask))
-    free = set(axes).difference(*(read for read, _ in groups))
     counts = (mask.sum(axis=axes, dtype=float) for _, mask in groups)
-    return np.asarray(reduce(mul, counts, prod(shape[axis] for axis in free)))
+    return np.asarray(reduce(mul, counts))
