@@ -94,6 +94,26 @@ def test_where_chips_and_batch_bind_dp() -> None:
     assert clean.dp_is_bound(job(96, 64), 1)
 
 
+def test_powers_of_two_where_pipelines_starve() -> None:
+    """8 replicas of 8 stages share 64 sequences as 8 microbatches each, which fill them; 16 replicas
+    leave 4. An eighth of 96 chips are 12, and part of a ring is not used."""
+    assert not clean.is_starved(job(64, 64), dp=8, pp=8, microbatch=1)
+    assert clean.is_starved(job(128, 64), dp=16, pp=8, microbatch=1)
+    assert clean.is_starved(job(64, 64), dp=8, pp=8, microbatch=2)
+
+    def ways(chips: int, at: Network = TWO) -> list[int]:
+        return [
+            j.cluster.chips
+            for j in clean.powers_of_two(job(chips, network=at))
+        ]
+
+    assert ways(96) == [64, 32, 16]
+    assert ways(64) == [32, 16, 8]
+    assert (
+        ways(8, Network("r", (Dim("x", 1e9, 0.0, size=8, kind="ring"),))) == []
+    )
+
+
 def test_batches_near_the_one_asked_for() -> None:
     """102 sequences on 128 chips have 2 in common: multiples of 32, 16, 8 and 4 within an
     eighth."""
