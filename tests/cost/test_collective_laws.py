@@ -15,7 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshwright import Dim, Layout, Network, catalog, network
+from meshwright.cost.floors import any_links
 from meshwright.cost.load import KINDS
+from meshwright.cost.nccl import nearer_is_quicker
 from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.layout.placement import Nearest
@@ -235,11 +237,16 @@ def demand_floor(
         assert floor.latency <= load.latency * (1 + 1e-9)
         # all links of a chip together are busy as long as its bytes take over all of them
         sent = sum(map(mul, load.busy, fabric.rates))
-        twice = kind == "all_reduce" and not any(fabric.reduces)
-        least = V * (1 - 1 / prod(few)) * (2 if twice else 1)
+        least = any_links(fabric, kind, V, few).seconds * sum(fabric.rates)
         assert least <= sent * (1 + 1e-9) or fabric.how.collective == "free"
     hop = fabric.load("send", V, few).seconds
     assert bound.time("send", V, nearest("pp")) <= hop * (1 + 1e-9)
+
+
+def test_the_machines_of_the_catalogue_have_tight_floors() -> None:
+    """Else the search would fall back to what all links of a chip can carry."""
+    for name, net in MACHINES.items():
+        assert nearer_is_quicker(Fabric.from_network(net, NCCL).bound), name
 
 
 HERE = dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1))

@@ -12,7 +12,8 @@ from math import ceil, floor, inf, log2, sqrt
 import numpy as np
 import pytest
 
-from meshwright.cost import nccl, nccl_choice
+from meshwright.cost import floors, nccl, nccl_choice
+from meshwright.cost.links import Links
 from meshwright.cost.network import Fabric
 from meshwright.cost.span import over
 from meshwright.describe.assumptions import NetworkTime
@@ -360,6 +361,43 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
     assert not nccl.adds_up(links(replace(NEAR, sharp=0.0)))
 
 
+# Bounds: no group of as many ranks, wherever they lie, is quicker.
+
+
+def test_floors_of_one_switch_are_the_quickest_way() -> None:
+    """Of rings by Simple and LL (with the smaller mix of near and far) and the switch."""
+    net, V = links(), 5e9
+    start = launch(1)
+    part = 7 / 8 * 9 / 7 * V / RATE_NEAR / NEAR.sharp
+    assert net.bound.load("all_reduce", V, (8.0, 1.0)).seconds == (
+        pytest.approx(start + mixed(NEAR.sharp_wait, part, NEAR.sharp_mix))
+    )
+    few = net.bound.load("all_gather", 100.0, (8.0, 1.0)).seconds
+    b = 100.0 * (7 + NEAR.copied) / 8 / RATE_NEAR / NEAR.ll
+    assert few == pytest.approx(start + mixed(7 * NEAR.hop_ll, b, NEAR.mix_ll))
+    b = V * (7 + NEAR.copied) / 8 / RATE_NEAR
+    assert net.bound.load("all_gather", V, (8.0, 1.0)).seconds == (
+        pytest.approx(start + mixed(7 * NEAR.hop, b, NEAR.mix))
+    )
+
+
+def test_a_floor_counts_ll128_where_it_is_on() -> None:
+    """Where steps by Simple take long nothing in a node is quicker; between nodes by a transport that
+    has a share for it."""
+    V, slow = 7e6, replace(NEAR, hop=6e-6)
+    net, off = links(slow), links(replace(slow, ll128=0.0))
+    node, two = (8.0, 1.0), (8.0, 2.0)
+    inside = net.bound.load("all_gather", V, node).seconds
+    wait, b = 7 * NEAR.hop_ll128, V * (7 + NEAR.copied) / 8
+    b /= RATE_NEAR * NEAR.ll128
+    assert inside == pytest.approx(launch(1) + mixed(wait, b, NEAR.mix))
+    assert inside < off.bound.load("all_gather", V, node).seconds
+    without = with_far(slow, ll128=0.0).bound.load("all_gather", V, two)
+    assert without.seconds == off.bound.load("all_gather", V, two).seconds
+    between = net.bound.load("all_gather", V, two).seconds
+    assert between < without.seconds
+
+
 @pytest.mark.parametrize("V", SIZES)
 @pytest.mark.parametrize("g", [2, 5, 8])
 def test_a_node_alone_sends_as_one_of_many(g: int, V: float) -> None:
@@ -458,6 +496,31 @@ def test_a_tree_of_lone_ranks_has_a_part_of_their_cards() -> None:
 def with_far(near: Transport = NEAR, **fields: float) -> Fabric:
     far = replace(FAR, **fields)
     return replace(links(), transports=(near, far))
+
+
+@pytest.mark.parametrize(
+    ("net", "quicker"),
+    [
+        (links(), True),
+        (with_far(hop=1e-6), False),
+        (with_far(hop_ll=0.5e-6), False),
+        (with_far(hop_ll128=1e-6), False),
+        (with_far(hop_ll128=1e-6, ll128=0.0), True),
+        (with_far(hop=1.5e-6, hop_ll=0.7e-6), True),
+        # a node's rate over 1 + 0.6 of the copies: 187.5 GB/s, by LL 84.4, in exchanges 159
+        (links(dims=(DIMS[0], replace(DIMS[1], bandwidth=188e9))), False),
+        (links(dims=(DIMS[0], replace(DIMS[1], bandwidth=187e9))), True),
+        (with_far(climb_rate_ll=2.2), False),
+        (links(dims=(replace(DIMS[0], latency=9e-6), DIMS[1])), False),
+    ],
+)
+def test_where_nearer_groups_are_the_quickest(
+    net: Links, quicker: bool
+) -> None:
+    assert nccl.nearer_is_quicker(net) is quicker
+    if not quicker:
+        bound = nccl.Nccl().floor(net, "all_gather", 1e9, (8.0, 2.0))
+        assert bound == floors.any_links(net, "all_gather", 1e9, (8.0, 2.0))
 
 
 def test_an_unlimited_protocol() -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from meshwright import Dim, Network
 from meshwright.cost import (
+    dispatch_kernels,
     fit,
+    floors,
     hop,
     levels,
     measured,
@@ -104,9 +106,10 @@ def test_rings_and_trees(group: tuple[int, int]) -> None:
         assert found[:2] == pytest.approx((max(both) + hops, hops))
         assert found.busy == pytest.approx(both)
     climb = 2 * ((g - 1) * A0 + ceil(log2(n_)) * A1)
-    found = tree.all_reduce(net, V, at)
-    assert found[:2] == pytest.approx((climb + 2 * max(both), climb))
-    assert found.busy == pytest.approx(tuple(2 * s for s in both))
+    for chains, wait in ((True, climb), (False, climb - 2 * (g - 1) * A0)):
+        found = tree.all_reduce(net, V, at, chains)
+        assert found[:2] == pytest.approx((wait + 2 * max(both), wait))
+        assert found.busy == pytest.approx(tuple(2 * s for s in both))
     ring, best = 2 * one.seconds, links("best").load("all_reduce", V, at)
     assert best.seconds == pytest.approx(min(ring, climb + 2 * max(both)))
     assert best.latency == pytest.approx(min(2 * hops, climb))
@@ -139,51 +142,72 @@ def test_levels(group: tuple[int, int]) -> None:
         crossing(g, n_)
     )
     assert levels.slowest((1.0, 5.0), (3.0, 0.5)) == 5.5
+    bound = net.bound.load("all_reduce", V, at)
+    n = g * n_
+    both = 2 * V * (n - 1) / n / (W0 + W1)
+    assert bound[:2] == pytest.approx((both + 2 * A0, 2 * A0))
     assert net.load("all_gather", 0.0, at)[:2] == (0.0, 0.0)
     tiny = net.load("all_gather", 0.5, at).seconds
     assert tiny == pytest.approx(hops, rel=1e-3)
+    passed = net.bound.load("broadcast", V, at)
+    assert passed.seconds == links().load("broadcast", V, at).seconds
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_no_group_undercuts(group: tuple[int, int]) -> None:
-    """What a rank, and what each of a node's, sends beyond it; by the fastest link, by all where
-    they work at once, by none of a table.
+    """(n-1)/n of V through all links of a chip at once, twice for an all-reduce; by switches that
+    add up so much less.
     """
-    (g, n_), at = group, floats(group)
-    n = g * n_
-    out, far = 1 - 1 / n, (1 - g / n) / W1
-    for option, first, wait in (
-        ("ring", W0, 0.0),
-        ("best", W0, 0.0),
-        ("nccl", W0, 0.0),
-        ("levels", W0 + W1, A0),
-        ("book", W0 + W1, 0.0),
-        ("measured", float("inf"), 0.0),
+    net, at = links(), floats(group)
+    n = group[0] * group[1]
+    passed = V * (n - 1) / n / (W0 + W1)
+    for kind, times in (
+        ("all_gather", 1),
+        ("all_to_all", 1),
+        ("all_reduce", 2),
     ):
-        net = links(option)
-        passed = max(out / first, far / g if option != "measured" else 0.0)
-        apart = max(out / first, far if option != "measured" else 0.0)
-        for kind, times, seconds in (
-            ("all_gather", 1, passed),
-            ("reduce_scatter", 1, passed),
-            ("broadcast", 1, passed),
-            ("ring", 1, passed),
-            ("all_reduce", 2, passed),
-            ("all_to_all", 1, apart),
-        ):
-            found = net.bound.load(kind, V, at)
-            assert found == Load(
-                pytest.approx(times * (V * seconds + wait)), times * wait
-            )
-            assert net.bound.load(kind, V, (1.0, 1.0))[:2] == (0.0, 0.0)
-            assert net.bound.load(kind, 0.0, at)[:2] == (0.0, 0.0)
-        adding = replace(net, reduces=(False, True)).bound
-        found = adding.load("all_reduce", V, at).seconds
-        assert found == pytest.approx(V * passed + wait)
-        assert net.bound.time("send", V, at) == 0.0
-    both = links().bound.load("deepep", V, at, Draw(4))
-    assert both == Load(pytest.approx(V / 4 * out / (W0 + W1)))
-    assert links("free").bound.load("all_gather", V, at).seconds == 0.0
+        found = floors.any_links(net, kind, V, at)
+        assert found[:2] == pytest.approx((times * passed, 0.0))
+        assert found.busy == (0.0, 0.0)
+    adding = replace(net, reduces=(False, True))
+    found = floors.any_links(adding, "all_reduce", V, at)
+    assert found.seconds == pytest.approx(2 * passed * 370 / 480)
+    hopped = floors.any_hop(net, V, at)
+    assert hopped == Load(V / W0, 0.0, Busy((0.0, 0.0)))
+    assert floors.any_hop(net, V, (1.0, 1.0)).seconds == 0.0
+
+
+def test_bounds_know_no_place() -> None:
+    """On links of which the nearer are the faster the nearest group is a bound; else any links."""
+    net = links()
+    bound, at = net.bound, (4.0, 2.0)
+    assert bound.load("all_gather", V, at) == net.load(
+        "all_gather", V, at
+    )._replace(busy=Busy())
+    assert bound.load("send", V, (4.0, 2.0)) == net.load(
+        "send", V, at
+    )._replace(busy=Busy())
+    odd = replace(net, rates=(W1, W0))
+    assert odd.bound.load("all_gather", V, at).seconds == pytest.approx(
+        floors.any_links(odd, "all_gather", V, at).seconds
+    )
+    assert odd.bound.load("send", V, at).seconds == pytest.approx(V / W0)
+    inner = replace(net.bound, injected=net.bound.algorithm)
+    for mine, other in ((inner.algorithm.floor, net.algorithm.floor),):
+        assert (
+            mine(net, "all_gather", V, at).seconds
+            == other(net, "all_gather", V, at).seconds
+        )
+    assert inner.algorithm.hop_floor(net, V, at) == bound.load("send", V, at)
+    best = links("best")
+    free = tree.all_reduce(best, 1.0, (8.0, 2.0), chains=False)
+    assert best.bound.load("all_reduce", 1.0, (8.0, 2.0)).seconds == (
+        pytest.approx(free.seconds)
+    )
+    uneven = replace(best, latencies=(A1, A0))
+    assert uneven.bound.load("all_reduce", V, at).seconds == pytest.approx(
+        2 * V * 7 / 8 / (W0 + W1)
+    )
 
 
 def test_messages_that_take_no_time() -> None:
@@ -345,6 +369,26 @@ def test_collectives_on_two_axes_and_a_switch(factor: str) -> None:
     assert net.algorithm is NAMED["book"]
 
 
+def test_where_nearer_links_are_the_faster() -> None:
+    """Not on axes, two of which carry twice as much as one, nor in a mesh far away, nor where only
+    far switches add up."""
+    slow = Dim("y", 10e9, 9e-6, 4, "switch", efficiency=1.0)
+    near = Dim("x", 90e9, 1e-6, 4, "switch", efficiency=1.0)
+    for dims, faster in (
+        ((near, slow), True),
+        ((near, replace(near, name="z")), True),
+        ((slow, near), False),
+        ((near, replace(slow, latency=0.5e-6)), False),
+        ((replace(near, bandwidth=9e9), slow), False),
+        ((replace(near, kind="ring"), slow), False),
+        ((near, replace(slow, kind="mesh")), False),
+        ((replace(near, kind="mesh"), slow), True),
+        ((near, replace(slow, reduces=True)), False),
+        ((replace(near, reduces=True), slow), True),
+    ):
+        assert links("ring", dims).nearer_is_faster is faster
+
+
 # Tables, laws and kernels that send a token once.
 
 
@@ -418,6 +462,10 @@ def test_a_measured_collective_is_taken_where_all_ranks_are() -> None:
     assert net.load("broadcast", V, (4.0, 1.0)) == plain.load(
         "broadcast", V, (4.0, 1.0)
     )
+    # nothing is known of what a table says elsewhere
+    assert net.bound.load("all_gather", V, (4.0, 1.0)).seconds == 0.0
+    assert net.bound.load("send", V, (4.0, 1.0)).seconds == 0.0
+    assert net.bound.load("broadcast", V, (4.0, 1.0)).seconds > 0.0
     assert hop.point_to_point(net, V, 0) == pytest.approx(3.0)
     assert hop.point_to_point(plain, V, 0) == pytest.approx(A0 + V / W0)
 
@@ -474,6 +522,9 @@ def test_tokens_that_travel_once_to_each_node(group: tuple[int, int]) -> None:
     assert found[:2] == pytest.approx((start + both, start))
     assert found.busy == pytest.approx((inside, outside))
     assert net.load("deepep", 0.0, floats(group), Draw(k))[:2] == (0.0, 0.0)
+    bound = net.bound.load("deepep", V, floats(group), Draw(k))
+    assert bound[:2] == pytest.approx((token * (n - 1) / n / W0, 0.0))
+    assert bound == dispatch_kernels.floor_load(net, V, floats(group), Draw(k))
 
 
 # What hides.

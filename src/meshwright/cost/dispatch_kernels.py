@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from ..count.work import Op
 from ..exchange.experts import KERNELS
 from ..exchange.reach import Draw, expected_reach
-from ..num import Num, sqrt, where
+from ..num import Num, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import over
@@ -73,3 +73,12 @@ def once_a_node(
         where(sends, start, 0.0),
         Busy(where(u, b, 0.0) for u, b in zip(s.used, busy, strict=True)),
     )
+
+
+def floor_load(net: Links, V: Num, group: Group, draw: Draw) -> Load:
+    """At most that of any group of at least so many ranks: what leaves a rank at all, over the
+    fastest link.
+    """
+    n = product(group)
+    seconds: Num = V / draw.copies * (n - 1) / n / max(net.rates)
+    return Load(seconds, 0.0 * seconds)

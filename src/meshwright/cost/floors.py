@@ -1,55 +1,38 @@
-"""What no collective undercuts wherever its ranks lie: bounds for the search.
+"""What no collective undercuts, whatever its algorithm and wherever its ranks lie: bounds for the
+search.
 
-What the ranks of one unit of the network have to get from all others passes their links out of it.
-Of a group of n at most S_i ranks lie in a unit of dimension i, those of a group that lies as near
-as can be. By the links of dimension i and beyond each of them sends, of V bytes,
+Every rank sends or receives (n-1)/n of the vector through its own links, all dimensions together:
 
-    V (1 - S_i/n) / S_i     all-gather, reduce-scatter, broadcast
-    V (1 - S_i/n)           all-to-all
-    V (1 - S_i/n) / k       tokens to k experts, by all links at once
-    twice the first         all-reduce, but where switches add up
+    V (n-1)/n / sum_i W_i        all-gather, reduce-scatter, broadcast, all-to-all
+    twice that                   all-reduce
 
-which takes what an algorithm needs at least (`Algorithm.least`). It grows with n, so that it also
-bounds every larger group. Messages between stages count as nothing.
+(where switches add up, divided by what they gain). It grows with n, so that it also bounds every
+larger group.
 """
 
 from __future__ import annotations
 
-from ..exchange.experts import KERNELS
-from ..exchange.reach import Draw
-from ..num import Num, largest, product, where
-from .links import Algorithm, Group, Links
-from .load import Load
+from ..num import Num, product, where
+from .in_network import GAIN
+from .links import Group, Links
+from .load import Busy, Load
 
 
-def floor_load(
-    net: Links,
-    algorithm: Algorithm,
-    kind: str,
-    V: Num,
-    group: Group,
-    draw: Draw,
-) -> Load:
-    """At most the load of any group of at least so many ranks; which links are busy is not
-    known.
-    """
+def any_links(net: Links, kind: str, V: Num, group: Group) -> Load:
+    """At most the load of any group of at least so many ranks."""
     n = product(group)
-    if kind == "send":
-        return Load(0.0 * V)
-    if kind in KERNELS:
-        return Load(V / draw.copies * (1.0 - 1.0 / n) / sum(net.rates))
-    inside: Num = 1.0
-    cuts: list[Load] = []
-    # axes of a torus count together, however little one of them carries (`torus`)
-    few = group[:1] if net.on_torus else group
-    for i, ranks in enumerate(few):
-        shared = 1.0 if kind == "all_to_all" else inside
-        sent = V * (1.0 - inside / n) / shared
-        cuts.append(algorithm.least(net, sent, net.rates[i:]))
-        inside = inside * ranks
-    twice = kind == "all_reduce" and not any(net.reduces)
-    times = where((V > 0) & (n > 1), 2.0 if twice else 1.0, 0.0)
-    return Load(
-        largest(cut.seconds for cut in cuts) * times,
-        largest(cut.latency for cut in cuts) * times,
+    times = (
+        (2 / GAIN if any(net.reduces) else 2.0)
+        if kind == "all_reduce"
+        else 1.0
     )
+    seconds: Num = times * V * (n - 1) / n / sum(net.rates)
+    return Load(seconds, 0.0 * seconds, Busy(0.0 * seconds for _ in net.rates))
+
+
+def any_hop(net: Links, V: Num, group: Group) -> Load:
+    """At most the hop of any pipeline of so many stages: V over the fastest link; nothing for one
+    stage.
+    """
+    seconds = where(product(group) > 1, V / max(net.rates), 0.0)
+    return Load(seconds, 0.0 * seconds, Busy(0.0 * seconds for _ in net.rates))

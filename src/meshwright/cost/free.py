@@ -4,8 +4,6 @@ section 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..num import Num
 from .links import Group, Links
 from .load import Load
@@ -26,6 +24,10 @@ class Free:
         """One message of V bytes to the next stage."""
         return Load(0.0 * V, 0.0 * V)
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """Nothing."""
-        return Load(0.0 * V, 0.0 * V)
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """At least nothing."""
+        return self.load(net, kind, V, group)
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """A hop is free, too."""
+        return self.hop(net, V, group)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..num import Num, maximum, where
-from .links import Group, Links
+from .floors import any_links
+from .links import Group, Links, group_ranks
 from .load import Busy, Load
 from .ring import Ring
 
@@ -61,6 +62,10 @@ def waits(fabric: Links, group: Group) -> Num:
     return total
 
 
+PHASES = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}
+"""Collectives that go level by level, and how often."""
+
+
 class Levels(Ring):
     """Reduce-scatter, all-gather and all-reduce level by level; the rest as a ring."""
 
@@ -74,7 +79,13 @@ class Levels(Ring):
         hops = where(V > 0, waits(net, group), 0.0)
         return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """Levels are at work at once, and wait for one of them."""
-        hop = min(net.latencies)
-        return Load(V / sum(rates) + hop, hop)
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """Levels that work at once may beat the nearest alone: the links of a chip together, and
+        one hop a phase.
+        """
+        if kind not in PHASES:
+            return super().floor(net, kind, V, group)
+        load = any_links(net, kind, V, group)
+        (_, sends) = group_ranks(V, group)
+        hops = where(sends, PHASES[kind] * min(net.latencies), 0.0)
+        return Load(load.seconds + hops, hops, load.busy)

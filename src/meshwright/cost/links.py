@@ -128,6 +128,32 @@ class Links:
         """Some dimensions are axes of a torus, whose links chips pass messages along."""
         return any(d.kind in TORUS for d in self.dims)
 
+    @property
+    def nearer_is_faster(self) -> bool:
+        """No dimension beats one before it in rate or latency: a larger share of the near
+        dimensions never costs time.
+        """
+        if self.on_torus:  # two axes carry twice as much as one
+            return False
+        if any(
+            far and not near
+            for near, far in zip(self.reduces, self.reduces[1:], strict=False)
+        ):
+            return False
+        # fewer ranks there reach less of it
+        if any(d.kind == "mesh" for d in self.dims[1:]):
+            return False
+        # the least a group reaches in a mesh
+        pairs = self.reach((2.0,) * len(self.rates))
+        faster = all(
+            a >= b for a, b in zip(pairs, self.rates[1:], strict=False)
+        )
+        sooner = all(
+            a <= b
+            for a, b in zip(self.latencies, self.latencies[1:], strict=False)
+        )
+        return faster and sooner
+
 
 class Algorithm(Protocol):
     """How collectives, and messages between stages of a pipeline, run on the links."""
@@ -140,10 +166,14 @@ class Algorithm(Protocol):
         """One message of V bytes to the next stage; `group` is the pp axis."""
         ...
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """What a phase of any collective takes at least in which a chip sends V bytes by links of
-        these rates.
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """At most the load of any group of at least so many ranks, wherever they lie; `group`: as
+        near as can be.
         """
+        ...
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """At most the hop of any pipeline of so many stages, wherever they lie."""
         ...
 
 

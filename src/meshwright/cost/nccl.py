@@ -19,16 +19,19 @@ mix 1 adds waits and bytes up; below 1 they overlap, above 1 chunks follow each 
 p > 1, = 1, < 1 has the
 same shape; the square root is the same for numbers and arrays to the last bit). Constants by kind
 of link: `describe.transport`. Laws: docs/collectives.md. The time is not monotone in the bytes,
-since the tuner may change too early or too late.
+since the tuner may change too early or too late; `floor` takes the least over what it may choose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+from ..describe.transport import Transport
 from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
 from . import nccl_choice
+from .floors import any_links
 from .links import Group, Links
 from .load import Busy, Load
 from .ring import Ring
@@ -83,6 +86,23 @@ class Nccl(Ring):
             return pair_load(on, V, on.once(ring, 1.0, True), 1.0)
         choice = nccl_choice.gather(on, V)
         return pair_load(on, V, ring_chosen(on, choice), on.once(passed_on))
+
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """The least over all that may be chosen, in the nearest group; or what the links of a chip
+        can carry at all.
+        """
+        if not net.once(_nearer_is_quicker, ()):
+            return any_links(net, kind, V, group)
+        on = over(net, group)
+        if kind == "all_to_all":
+            return nccl_exchange(on, V, least=True)
+        seconds: Num = float("inf")
+        for pair in on.once(choices, kind):
+            seconds = minimum(seconds, pair.time(V))
+        seconds = where(
+            (V > 0) & on.once(has_peers), on.once(launch) + seconds, 0.0
+        )
+        return Load(seconds, 0.0 * seconds)
 
     def reduced(self, on: Over, V: Num) -> Load:
         """An all-reduce."""
@@ -266,17 +286,19 @@ def ring_ll128(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
 
 
 def trees(
-    net: Links, s: Span
+    net: Links, s: Span, chains: bool = True
 ) -> tuple[AlgorithmProtocol, AlgorithmProtocol, AlgorithmProtocol]:
     """Trees: all-reduce by LL, by LL128 and by Simple: a chain in each node, a tree of nodes
     beyond; the whole vector up and down. By LL128 as by Simple where it is off.
+
+    chains: without them a nearer group is never slower.
     """
     inside = net.inside
     rates = net.reach(s.ranks)
     far = net.far
     near = s.slowest(rates[:inside])
     out = leaving(net, s, rates[inside:])
-    chain = 2.0 * (s.g - 1)
+    chain = 2.0 * (s.g - 1) if chains else 0.0
     # a tree of one node still goes up and down once
     depth = 2.0 * maximum(ceil(log2(s.nodes)), 1.0)
     slow = maximum(
@@ -306,10 +328,12 @@ def trees(
     return by_ll, by_ll128, simple
 
 
-def nvls_load(net: Links, s: Span) -> AlgorithmProtocol:
-    """NVLS: all-reduce in the switch of a node: V (n-1)/n (m+1)/(m-1) at `sharp` of the rate."""
+def nvls_load(net: Links, s: Span, members: float = 0.0) -> AlgorithmProtocol:
+    """NVLS: all-reduce in the switch of a node with the rate that so many members reach (0: those
+    of the group): V (n-1)/n (m+1)/(m-1) at `sharp` of the rate.
+    """
     # (m+1)/(m-1) has no value for one member; beyond NVLS_GROWS none was measured
-    m = minimum(maximum(s.n, 2.0), NVLS_GROWS)
+    m = minimum(maximum(members or s.n, 2.0), NVLS_GROWS)
     part = (s.n - 1) / s.n * (m + 1) / (m - 1)
     return AlgorithmProtocol(
         net.near.sharp_wait,
@@ -332,9 +356,9 @@ def adds_up(net: Links) -> bool:
     )
 
 
-def nccl_exchange(on: Over, V: Num) -> Load:
+def nccl_exchange(on: Over, V: Num, least: bool = False) -> Load:
     """Exchange, all-to-all: all messages start at once, dimensions are taken one after the other,
-    so that more ranks nearby never cost time.
+    so that more ranks nearby never cost time. least: for a floor.
     """
     net, s = on.net, on.span
     near, far = net.near, net.far
@@ -349,7 +373,102 @@ def nccl_exchange(on: Over, V: Num) -> Load:
         if net.inside
         else 0.0
     )
-    mix = where(s.over, far.exchange_mix, near.exchange_mix)
+    inside = (
+        min(near.exchange_mix, far.exchange_mix)
+        if least
+        else near.exchange_mix
+    )
+    mix = where(s.over, far.exchange_mix, inside)
     wait = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)
     seconds = where(sends, blend(wait, moved + own, mix), 0.0)
     return Load(seconds, where(sends, wait, 0.0), Busy(busy))
+
+
+def choices(net: Links, s: Span, kind: str) -> list[AlgorithmProtocol]:
+    """Of all that may be chosen, in this group or in a larger one, none is quicker than the
+    quickest of these.
+    """
+    near, far = net.near, net.far
+    mix, mix_ll = (
+        where(s.over, b, min(a, b))
+        for a, b in ((near.mix, far.mix), (near.mix_ll, far.mix_ll))
+    )
+    if kind in ("broadcast", "reduce"):
+        return [ring(net, s, whole=True)._replace(mix=mix)]
+    times = 2.0 if kind == "all_reduce" else 1.0
+    candidates = [
+        ring(net, s, times)._replace(mix=mix),
+        ring_ll(net, s, times)._replace(mix=mix_ll),
+    ]
+    if near.ll128:
+        by_ll128 = ring_ll128(net, s, times)._replace(
+            mix=where(s.over, far.mix_ll, min(near.mix, far.mix_ll))
+        )
+        candidates.append(
+            by_ll128
+            if net.ll128_between
+            else pick(s.over, candidates[0], by_ll128)
+        )
+    if kind == "all_reduce":
+        candidates += (
+            trees(net, s, chains=False) if net.inside < len(s.used) else ()
+        )
+        candidates += (
+            [pick(s.over, candidates[0], nvls_load(net, s, NVLS_GROWS))]
+            if adds_up(net)
+            else []
+        )
+    return candidates
+
+
+def _rate_ll128(net: Links, rate: Num, t: Transport) -> Num:
+    """What a chip sends by LL128, by the links inside a node or out of it."""
+    most = net.near.channel_ll128
+    return (
+        rate * t.ll128
+        if t.inside or most is None
+        else minimum(rate * t.ll128, most)
+    )
+
+
+def _nearer_is_quicker(net: Links, _: Group) -> bool:
+    return nearer_is_quicker(net)
+
+
+def nearer_is_quicker(net: Links) -> bool:
+    """No dimension beats one before it in a step or in the rate of a protocol: the nearest group is
+    the quickest.
+    """
+    if not net.nearer_is_faster:
+        return False
+    on = net.ll128_between
+    steps = [
+        (t.hop, t.hop_ll, t.hop_ll128 if on else 0.0) for t in net.transports
+    ]
+    speeds = [
+        (
+            rate,
+            rate * t.ll,
+            _rate_ll128(net, rate, t) if on else 0.0,
+            rate * t.exchange,
+            rate * (t.ll if t.inside else t.climb_rate_ll),
+        )
+        for rate, t in zip(
+            net.reach((2.0,) * len(net.rates)), net.transports, strict=True
+        )
+    ]
+    sooner = all(
+        a <= b
+        for near, far in pairwise(steps)
+        for a, b in zip(near, far, strict=True)
+    )
+    own = [
+        1.0 + net.near.copied if i == net.inside else 1.0
+        for i in range(1, len(speeds))
+    ]
+    pairs = zip(pairwise(speeds), own, strict=True)
+    return sooner and all(
+        a >= b * more
+        for (near, far), more in pairs
+        for a, b in zip(near, far, strict=True)
+    )

@@ -20,7 +20,7 @@ from ..exchange.reach import Draw
 from ..layout.placement import node_ranks
 from ..num import Num, anywhere, where
 from . import dispatch_kernels
-from .floors import floor_load
+from .bound import Bound
 from .free import Free
 from .links import Algorithm, Group, Links, NamedAlgorithm, group_ranks
 from .load import Load, stream
@@ -42,10 +42,9 @@ ALONE = Draw()
 
 @dataclass(frozen=True)
 class Fabric(Links):
-    """The links of a network with the algorithm of its collectives."""
+    """The links of a network with the algorithm of its collectives; another one may be injected."""
 
-    lowest: bool = False
-    """A message takes the least of any group of at least so many ranks (`floors`)."""
+    injected: Algorithm | None = None
 
     @classmethod
     def from_network(
@@ -90,6 +89,8 @@ class Fabric(Links):
     @property
     def algorithm(self) -> Algorithm:
         """What runs: on a torus that of its axes."""
+        if self.injected:
+            return self.injected
         option = self.how.collective
         if self.on_torus and option != "free":
             return NAMED["book"]
@@ -99,8 +100,14 @@ class Fabric(Links):
     def bound(self) -> Fabric:
         """This network, asked for what no group of at least so many ranks undercuts, wherever
         they lie.
+
+        More ranks of a mesh reach more of its links; as a switch it gives every group all of them.
         """
-        return replace(self, lowest=not isinstance(self.algorithm, Free))
+        dims = tuple(
+            replace(d, kind="switch") if d.kind == "mesh" else d
+            for d in self.dims
+        )
+        return replace(self, dims=dims, injected=Bound(self.algorithm))
 
     def load(
         self,
@@ -136,8 +143,6 @@ class Fabric(Links):
         return {}
 
     def _load(self, kind: str, V: Num, group: Group, draw: Draw) -> Load:
-        if self.lowest:
-            return floor_load(self, self.algorithm, kind, V, group, draw)
         if kind == "send":
             return self.algorithm.hop(self, V, group)
         if kind == "ring":
@@ -146,6 +151,8 @@ class Fabric(Links):
             return passed * where(sends, n - 1.0, 0.0)
         if kind not in KERNELS or isinstance(self.algorithm, Free):
             return self.algorithm.load(self, kind, V, group)
+        if isinstance(self.algorithm, Bound):
+            return dispatch_kernels.floor_load(self, V, group, draw)
         return dispatch_kernels.once_a_node(
             self,
             V=V,

@@ -13,9 +13,8 @@ To Scale Your Model, part 12 (levels).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..num import Num, largest, maximum, where
+from .floors import any_hop, any_links
 from .hop import pipeline_hop
 from .links import Group, Links, crossings, group_ranks
 from .load import Busy, Load
@@ -33,6 +32,11 @@ class Ring:
         "cost.ring:ring_exchange",
     )
 
+    nearest_is_best = True
+    """On links of which the nearer are the faster, no group is faster than one that lies as near as
+    can be.
+    """
+
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """The cost of one collective over V bytes."""
         if kind == "all_reduce":
@@ -49,9 +53,17 @@ class Ring:
         """One message of V bytes to the next stage."""
         return pipeline_hop(net, V, group)
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """The slowest link of a ring sets its pace, no faster than the fastest of all."""
-        return Load(V / largest(rates))
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """The nearest group's, or what the links of a chip can carry at all."""
+        if self.nearest_is_best and net.nearer_is_faster:
+            return self.load(net, kind, V, group)
+        return any_links(net, kind, V, group)
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """The nearest pipeline's, or the fastest link's."""
+        if self.nearest_is_best and net.nearer_is_faster:
+            return self.hop(net, V, group)
+        return any_hop(net, V, group)
 
     def gather(self, net: Links, V: Num, group: Group) -> Load:
         """A gather: all-gather or reduce-scatter."""

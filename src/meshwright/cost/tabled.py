@@ -4,10 +4,9 @@ measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..num import Num, minimum, where
 from .best import BestAlgorithm
+from .floors import any_hop, any_links
 from .links import Group, Links, group_ranks
 from .load import Busy, Load
 from .measured import table_seconds as measured_seconds
@@ -35,6 +34,14 @@ class Tabled(BestAlgorithm):
                 load = Load(took, minimum(load.latency, took), busy)
         return load
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """Nothing: what was measured may be anything."""
-        return Load(0.0 * V)
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """Nothing is known of what will be looked up in a table."""
+        if any(kind in dim.collectives for dim in net.dims):
+            return any_links(net, kind, 0.0 * V, group)
+        return super().floor(net, kind, V, group)
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """The least seconds of messages between stages."""
+        if any("send" in dim.collectives for dim in net.dims):
+            return any_hop(net, 0.0 * V, group)
+        return super().hop_floor(net, V, group)

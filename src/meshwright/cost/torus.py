@@ -19,6 +19,7 @@ several axes follow from the load of the links.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from ..describe.network import ALL, Dim
@@ -26,11 +27,14 @@ from ..num import (
     Num,
     ceil,
     floor,
+    log2,
     maximum,
+    minimum,
     product,
     where,
 )
 from . import levels
+from .floors import any_links
 from .links import TORUS, Group, Links
 from .load import Busy, Load, stream
 from .ring import Ring
@@ -246,6 +250,25 @@ class Torus(Ring):
             busy[part.dim] = busy[part.dim] + seconds
         return alone._replace(busy=Busy(busy))
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """Axes are at work at once, and hops hide under the bytes."""
-        return Load(V / sum(rates))
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """What the links of a chip can carry at all, and the hops of a phase: at least one each
+        time that its ranks double (n chips of an axis take n/2 round a ring, n - 1 along a line),
+        or one through a switch.
+        """
+        doublings = floor(log2(product(group)))
+        hops = reduce(
+            minimum,
+            (
+                dim.latency
+                * (doublings if dim.kind in TORUS else minimum(doublings, 1))
+                for dim in net.dims
+            ),
+        )
+        latency = where(V > 0, TIMES.get(kind, 1) * hops, 0.0)
+        least = any_links(net, kind, V, group)
+        return least._replace(
+            seconds=maximum(least.seconds, latency), latency=latency
+        )
+
+    nearest_is_best = False
+    """Two axes of a torus carry twice as much as one."""

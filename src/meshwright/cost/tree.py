@@ -13,10 +13,12 @@ from .links import Group, Links, crossings, group_ranks
 from .load import Busy, Load
 
 
-def all_reduce(net: Links, V: Num, group: Group) -> Load:
-    """The whole vector up and down."""
+def all_reduce(net: Links, V: Num, group: Group, chains: bool = True) -> Load:
+    """chains: count the hops along the nearest dimension; without them a nearer group is never
+    slower.
+    """
     _, sends = group_ranks(V, group)
-    steps = net.latencies[0] * (group[0] - 1)
+    steps = net.latencies[0] * (group[0] - 1) if chains else 0.0 * group[0]
     for g, latency in zip(group[1:], net.latencies[1:], strict=True):
         steps = steps + latency * ceil(log2(g))
     crossed = crossings(net, V, group)

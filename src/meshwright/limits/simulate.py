@@ -17,12 +17,15 @@ Schneider-Joseph 2024, arXiv 2411.01137, section 4 and equation 21.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..cost import hop
+from ..cost.bound import Bound
 from ..cost.chip import ChipRates, pass_time
-from ..cost.links import Group
-from ..cost.load import Load, beside
+from ..cost.floors import any_links
+from ..cost.links import Group, Links
+from ..cost.load import Busy, Load, beside
 from ..cost.network import Fabric
 from ..cost.overlap import Hidden, excess, merge_budgets, sum_loads
 from ..count.mlp2d import block, partial_sums
@@ -49,6 +52,23 @@ STEP = Hide("step")
 """How messages between blocks hide, where they do."""
 
 
+@dataclass(frozen=True)
+class Least(Bound):
+    """Seconds by bytes, and latency, that no group of so many ranks undercuts wherever they lie:
+    each by itself, for a step adds them up apart.
+    """
+
+    def load(self, net: Links, kind: str, V: Values, group: Group) -> Load:
+        """The floor of the algorithm, but no more than the bytes take over all links of a chip:
+        which of them are busy is not known, but that all together are so long.
+        """
+        least = self.of.floor(net, kind, V, group)
+        over_all = any_links(net, kind, V, group).seconds
+        sent = minimum(least.seconds, over_all)
+        seconds = minimum(least.seconds - least.latency, sent)
+        return Load(seconds + least.latency, least.latency, Busy((sent,)))
+
+
 class Machine(NamedTuple):
     """A chip on a network under an assumption set."""
 
@@ -64,7 +84,8 @@ class Machine(NamedTuple):
     @property
     def bound(self) -> Machine:
         """This machine on a network where every message takes the least that it may."""
-        return self._replace(fabric=self.fabric.bound)
+        least = Least(self.fabric.algorithm)
+        return self._replace(fabric=replace(self.fabric.bound, injected=least))
 
 
 class Degrees(NamedTuple):

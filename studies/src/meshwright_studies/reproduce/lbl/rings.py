@@ -4,9 +4,9 @@ numbers that it printed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meshwright.cost.floors import any_hop, any_links
 from meshwright.cost.hop import link, point_to_point
 from meshwright.cost.links import Group, Links, crossings, group_ranks
 from meshwright.cost.load import Busy, Load
@@ -22,6 +22,8 @@ class DefectiveRing(Ring):
     """An all-reduce moves twice the bytes only if a group has several ranks in several domains."""
     free_hops: bool = False
     """Hops that leave the domain take no time if some stay inside."""
+    nearest_is_best = False
+    """A farther pipeline is the faster one."""
 
     def all_reduce(self, net: Links, V: Num, group: Group) -> Load:
         """The factor 2 only across domains."""
@@ -54,6 +56,12 @@ class DefectiveRing(Ring):
             where(p > 1, mean / maximum(p - 1, 1), 0.0), 0.0 * p, Busy(busy)
         )
 
-    def least(self, net: Links, V: Num, rates: Sequence[Num]) -> Load:
-        """Nothing, where hops that leave the domain are free; else half, as of an all-reduce."""
-        return super().least(net, V, rates) * (0.0 if self.free_hops else 0.5)
+    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
+        """Half of what an all-reduce has to carry."""
+        return any_links(
+            net, "all_gather" if kind == "all_reduce" else kind, V, group
+        )
+
+    def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
+        """Nothing."""
+        return any_hop(net, 0.0 * V, group)
