@@ -148,10 +148,10 @@ def answers() -> Iterator[tuple[str, Callable[[], Row]]]:
 
 
 BESIDE = """
-A layout costs more than it did at f3a878a because a step knows more: kernels by their shape,
-collectives as NCCL makes them, what overlaps on links that are shared, memory as a framework holds
-it. So one layout takes two to three times as long and a grid point, whose sums are bound by memory,
-eight times; searches lose less, since bounds leave out most layouts. Spaces are other ones too.
+A layout costs a third more than it did at dd8b18c, where search and step became one, because a step
+knows more: rotary positions and norms by their operations, heads by their width, launches of
+collectives, routing and dispatchers of experts. A grid point costs twice as much. Searches take 1.2
+to 2.2 times as long, since bounds leave out most layouts; spaces of experts are half as large again.
 """
 """Why the columns differ."""
 
