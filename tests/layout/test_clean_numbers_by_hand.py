@@ -96,7 +96,7 @@ def test_where_chips_and_batch_bind_dp() -> None:
 
 def test_powers_of_two_where_pipelines_starve() -> None:
     """8 replicas of 8 stages share 64 sequences as 8 microbatches each, which fill them; 16 replicas
-    leave 4. An eighth of 96 chips are 12, and part of a ring is not used."""
+    leave 4. An eighth of 96 chips are 12, and part of a torus is not used."""
     assert not clean.is_starved(job(64, 64), dp=8, pp=8, microbatch=1)
     assert clean.is_starved(job(128, 64), dp=16, pp=8, microbatch=1)
     assert clean.is_starved(job(64, 64), dp=8, pp=8, microbatch=2)
@@ -109,9 +109,9 @@ def test_powers_of_two_where_pipelines_starve() -> None:
 
     assert ways(96) == [64, 32, 16]
     assert ways(64) == [32, 16, 8]
-    assert (
-        ways(8, Network("r", (Dim("x", 1e9, 0.0, size=8, kind="ring"),))) == []
-    )
+    torus = [Dim(x, 1e9, 0.0, size=4, kind="ring") for x in "xy"]
+    hosts = Dim("hosts", 1e9, 0.0)
+    assert ways(16, Network("torus", (*torus, hosts))) == []
 
 
 def test_batches_near_the_one_asked_for() -> None:
