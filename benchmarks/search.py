@@ -148,10 +148,9 @@ def answers() -> Iterator[tuple[str, Callable[[], Row]]]:
 
 
 BESIDE = """
-A layout costs a third more than it did at dd8b18c, where search and step became one, because a step
-knows more: rotary positions and norms by their operations, heads by their width, launches of
-collectives, routing and dispatchers of experts. A grid point costs twice as much. Searches take 1.2
-to 2.2 times as long, since bounds leave out most layouts; spaces of experts are half as large again.
+A layout costs a third more than it did at dd8b18c, from which the allowance of searches is counted,
+because a step knows more laws since, and a grid point twice as much. Searches take 1.2 to 2.2 times
+as long, since bounds leave out most layouts; relaxed spaces of experts are half as large again.
 """
 """Why the columns differ."""
 

@@ -196,8 +196,8 @@ class Framework(Checked):
     this where it has none (Megatron-LM); 0: only those of all ranks together are.
     """
     logits_gathered: bool
-    """The loss is computed on the logits of all tp ranks, gathered on each: eagerly, and with two
-    more 16-bit copies (one at tp 1).
+    """The loss is computed on the logits of all tp ranks, gathered on each (`gathered` of
+    catalog/losses.toml).
     """
     loss: Loss
     """The implementation of the loss: its bytes are in catalog/losses.toml (`describe.loss`)."""
