@@ -737,18 +737,26 @@ def test_latent_attention(rank: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rotary", "queries"),
-    [("plain", 8 + 8), ("torch", 24 + 24), ("apart", 48)],
+    ("rotary", "queries", "times"),
+    [
+        ("plain", 8 + 8, (0, 0)),
+        ("apart", 48, (0, 0)),
+        ("torch", 48, (10, 15)),
+        ("complex", 48, (10, 10)),
+        ("halves", 48, (9, 10)),
+    ],
 )
 def test_heads_of_latent_attention_are_put_together(
-    rotary: str, queries: int
+    rotary: str, queries: int, times: tuple[int, int]
 ) -> None:
     """Of each of 6 heads: 16 numbers of a key and 10 of a value are read, 24 and 10 written; a
-    query's last 8 are turned where they are, or all 24 copied. Papers count none of it."""
+    query's last 8 are turned where they are, or all 24 copied; operations of their own turn the 8
+    of each query, and of one key for all heads, before. Papers count none of it."""
     of = replace(LLAMA, mla=MLA(24, 16, 8, 10, q_lora_rank=40))
     found = rows(of_layer(of, rotary=rotary))["attention/rotary"]
     moved = N * 6 * (16 + 10 + 24 + 10 + queries) * A
-    assert found.bytes == pytest.approx((moved, moved))
+    turned = [moved + n * N * 7 * 8 * A for n in times]
+    assert found.bytes == pytest.approx(turned)
     assert "attention/rotary" not in rows(of_layer(of, rotary="fused"))
 
 
@@ -1287,6 +1295,9 @@ def test_plain_torch_rotates_and_gates_operation_by_operation() -> None:
     # widened to fp32 (1 + 2), multiplied (2 + 2), narrowed (2 + 1)
     wide = rows(of_layer(LLAMA, rotary="complex"))["attention/rotary"]
     assert wide.bytes == (10 * x, 10 * x)
+    # each half: two products (1), a sum (1.5); then side by side (2); back the same and a sign (1)
+    halves = rows(of_layer(LLAMA, rotary="halves"))["attention/rotary"]
+    assert halves.bytes == (9 * x, 10 * x)
     F = N * LLAMA.ffn / TP * A
     one = fused["ffn/activation"]
     assert (*one.bytes, one.kept) == (3 * F, 5 * F, 2 * F)

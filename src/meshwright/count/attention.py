@@ -16,7 +16,7 @@ from . import blocks
 from .blocks import FP32, AttentionCore, AttentionShape, Matrix, Messages
 from .context import attended, exchange, heads_of
 from .feed_forward import parallel_block
-from .latent import heads_together, latent
+from .latent import latent
 from .mask import seen
 from .microbatch import DeviceMicrobatch
 from .parallel import (
@@ -28,6 +28,7 @@ from .parallel import (
     pre_norm,
     row_parallel,
 )
+from .rotary import rotated
 from .sparse import indexer
 from .work import Op
 
@@ -37,31 +38,6 @@ SPARSE = ("sparse", "chosen")
 CAUSAL_SOFTMAX = 4096
 """Longest sequence of Megatron-LM's softmax for causal masks (megatron/core/fusions/
 fused_softmax.py, is_kernel_available)."""
-YARN_PASSES = 12.0, 12.0
-"""Reads and writes of queries and keys that YaRN rotates: no fused kernel scales them too, so that
-half of them is negated (1), put beside the other (2), each multiplied (2 and 2), added up (3) and
-copied (2). Megatron-LM, core/models/common/embeddings/rope_utils.py: fused where mscale is 1 alone
-(count of this project).
-"""
-COMPLEX_PASSES = 10.0, 10.0
-"""Reads and writes of queries and keys that rotate as complex numbers in fp32, twice as wide:
-widened (1 + 2), multiplied (2 + 2) and narrowed (2 + 1), and back the same. Source:
-pytorch/torchtitan@9dec370a, models/llama/model.py (count of this project).
-"""
-TORCH_PASSES = 10.0, 15.0
-"""Reads and writes of queries and keys that operations of torch rotate: x cos + rotate_half(x) sin
-multiplies twice (2 each), negates half (1), puts halves side by side (2) and adds (3). Back:
-gradients of both products (2 each) and of the negated half (1), each half in zeros of full width
-(2 each), and the sum of all three (6). Source: deepspeedai/Megatron-DeepSpeed@4efb479d,
-megatron/model/rotary_pos_embedding.py (count of this project).
-"""
-ROTARY_PASSES = {
-    "apart": (2.0, 2.0),
-    "complex": COMPLEX_PASSES,
-    "torch": TORCH_PASSES,
-    "yarn": YARN_PASSES,
-}
-"""Word of `Counting.rotary`, or YaRN's where it is "plain" -> reads and writes of each element."""
 
 
 class DeviceHeads(NamedTuple):
@@ -183,28 +159,8 @@ def query_key_passes(
 ) -> list[Op]:
     """What happens to queries and keys before they meet, as passes of their own."""
     m = microbatch.model
-    c = microbatch.counting
-    act = microbatch.act
     ops = [query_key_norm(microbatch, heads)] if m.qk_norm else []
-    if m.mla:
-        # papers count none of it
-        return ops if c.rotary == "fused" else [heads_together(microbatch)]
-    if m.positions != "rope":
-        return ops
-    turned = microbatch.tokens * (heads.H + heads.K) * heads.q
-    way = c.rotary
-    if way == "plain" and m.rope_scaling and m.rope_scaling.kind == "yarn":
-        way = "yarn"
-    if way in ROTARY_PASSES:
-        ops.append(
-            blocks.rotary(
-                "attention/rotary",
-                turned,
-                act=act,
-                passes=ROTARY_PASSES[way],
-            )
-        )
-    return ops
+    return [*ops, *rotated(microbatch, heads.H, heads.K, heads.q)]
 
 
 def query_key_norm(microbatch: DeviceMicrobatch, heads: DeviceHeads) -> Op:

@@ -489,33 +489,6 @@ def residual(name: str, x: Num, *, act: float) -> Op:
     )
 
 
-def rotary(
-    name: str,
-    x: Num,
-    *,
-    act: float,
-    passes: tuple[float, float],
-) -> Op:
-    """Rotate pairs of x elements by their position's angles, as a pass of its own: 3 FLOPs an
-    element each way. passes: times that it reads or writes them, forward and back.
-    """
-    forward, backward = (times * x * act for times in passes)
-    step = Pass(
-        0.0,
-        3 * x,
-        forward,
-        kernel="rotary forward",
-        sizes=(x,),
-    )
-    return Op(
-        name,
-        "vector",
-        step,
-        step._replace(memory=backward, kernel="rotary backward"),
-        needs=x * act,
-    )
-
-
 def attention(
     name: str,
     heads: AttentionShape,

@@ -10,7 +10,7 @@ from .blocks import SILENT, Matrix, Messages
 from .linear import linear
 from .microbatch import DeviceMicrobatch
 from .parallel import ALONE, Entry, collectives, column_parallel, kept_apart
-from .work import Op, Pass
+from .work import Op
 
 READ_BESIDE = Entry(gathers=False, keeps=False, reduces=False)
 """Of a matrix that reads what another one does."""
@@ -98,41 +98,3 @@ def latent(microbatch: DeviceMicrobatch) -> list[Op]:
             "kv", mla.kv_lora_rank, H * (mla.qk_nope_head_dim + mla.v_head_dim)
         ),
     ]
-
-
-def heads_together(microbatch: DeviceMicrobatch) -> Op:
-    """Queries, keys and values as the attention kernel reads them. Of each of H heads of a tp rank
-
-        queries   [n, r]   their last r numbers are turned by their position
-        keys      [n, r]   n numbers made from the latent, and the r turned ones of all heads
-        values    [v]      cut from behind the n of the keys
-
-    Bytes each way = T H k (n + v + n + r + v + x): keys and values are read as they were made and
-    written apart. Queries are turned in place, x = 2 r ("plain": Megatron Core's kernel), or copied
-    too, x = 2 (n + r). Backward the same numbers go the other way.
-
-    Sources: NVIDIA/Megatron-LM@d98e8a64, core/fusions/fused_mla_yarn_rope_apply.py, and
-    core/transformer/multi_latent_attention.py without it; NVIDIA-NeMo/Automodel@36044ad3,
-    components/models/deepseek_v3/layers.py: torch.cat of queries and of keys, values contiguous.
-    """
-    mla = microbatch.model.mla
-    assert mla is not None
-    own, rope, v = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
-    in_place = microbatch.counting.rotary == "plain"
-    queries = 2 * rope if in_place else 2 * (own + rope)
-    act = microbatch.act
-    heads = microbatch.tokens * microbatch.model.heads / microbatch.tp
-    step = Pass(
-        0.0,
-        3 * heads * rope,
-        heads * (2 * own + 2 * v + rope + queries) * act,
-        kernel="rotary forward",
-        sizes=(heads * (own + rope),),
-    )
-    return Op(
-        "attention/rotary",
-        "vector",
-        step,
-        step._replace(kernel="rotary backward"),
-        needs=heads * (2 * own + rope + v) * act,
-    )

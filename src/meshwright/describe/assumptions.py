@@ -160,7 +160,8 @@ class Counting(Checked):
     """Rotary positions, and copies of key/value heads for grouped queries, are "fused" into their
     neighbours; or so but for heads of latent attention and YaRN's, which are scaled too ("plain":
     one kernel puts the former together, which all others copy); or they are a pass of their own
-    ("apart"), or several, of halves in the numbers of activations ("torch") or of "complex" ones.
+    ("apart"), or several: of halves side by side in the numbers of activations ("torch"), of each
+    half by itself ("halves"), or of "complex" ones.
     """
     gate: Annotated[Gate, Answered()] = "fused"
     """SiLU(gate) * up is one kernel ("fused"), or SiLU and product are two of plain "torch", the

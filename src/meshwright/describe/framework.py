@@ -291,7 +291,7 @@ class Framework(Checked):
     @property
     def rotary_meant(self) -> str:
         """`Counting.rotary`: what is compiled is one pass."""
-        several = self.rotary in ("torch", "complex")
+        several = self.rotary in ("torch", "complex", "halves")
         return "apart" if self.compiled and several else self.rotary
 
     @property

@@ -51,7 +51,9 @@ InputGradients = Annotated[str, OneOf("together", "apart")]
 StageMessage = Annotated[str, OneOf("scattered", "whole")]
 BackwardNeeds = Annotated[str, OneOf("fused", "autograd")]
 WeightGradient = Annotated[str, OneOf("apart", "added", "copied", "one pass")]
-Rotary = Annotated[str, OneOf("fused", "plain", "apart", "torch", "complex")]
+Rotary = Annotated[
+    str, OneOf("fused", "plain", "apart", "torch", "complex", "halves")
+]
 Gate = Annotated[str, OneOf("fused", "torch")]
 ReductionNumbers = Annotated[str, OneOf("kept", "fp32")]
 Biases = Annotated[str, OneOf("apart", "chained")]
