@@ -354,7 +354,8 @@ NOWHERE_LEGAL = {
     "two together": (
         {"tp": (8,), "pp": (4,)},
         [
-            "tp 8 x pp 4 needs 32 chips, but the cluster has 8",
+            "tp 8 x cp 1 x pp 4 x dp 1 needs 32 chips, but the cluster has 8: tp x cp x pp may be"
+            " at most 8",
             "tp may be 1, 2 beside the rest, not 8",
             "pp may be 1 beside the rest, not 4",
         ],
@@ -365,7 +366,17 @@ NOWHERE_LEGAL = {
     ),
     "experts that a dense model has not": (
         {"ep": (2,)},
-        ["ep may be 1 here, not 2"],
+        [
+            "ep may be 1 here, not 2",
+            "llama3-8b has no experts: ep may be 1",
+        ],
+    ),
+    "what has no nearest value": (
+        {"stages": ("5,6",), "pp": (2,)},
+        [
+            "layout.stages 5,6 assigns 11 layers to 2 stages, but pp 2 has 2 and the model 32"
+            " layers",
+        ],
     ),
 }
 

@@ -4,7 +4,7 @@ needs the least memory, changes that make one fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,30 +37,22 @@ NO_LEGAL_DEGREES = "no combination of degrees is legal"
 UNEVEN = "uneven batches and idle chips (--relaxed)"
 
 
-def rejections(
-    job: Job, space: Space
-) -> tuple[dict[str, int], tuple[str, ...]]:
-    """(rule -> combinations of (tp, cp, pp, dp[, ep]) that break it, the sentence of one of them
-    for each rule: first of those that every combination breaks, then of the last to be broken);
-    each counts for its first rule.
+def rejections(job: Job, space: Space) -> dict[str, int]:
+    """Rule -> combinations of (tp, cp, pp, dp[, ep]) that break it; each counts for its first
+    rule.
     """
-    degrees = _combinations(job, space)
-    layout = _without_options(job, space, degrees)
+    degrees: dict[str, Any] = _combinations(job, space)
+    layout = Layout(
+        **degrees, **common_fields(job, space), sequence_parallel=False
+    )
     left = np.ones(len(degrees["tp"]), dtype=bool)
     counts = {}
-    decisive, others = list[str](), list[str]()
     for rule in rules_of_degrees(job, space):
-        holds = np.broadcast_to(rule.holds(job, layout), left.shape)
-        broken = left & ~holds
+        broken = left & ~np.asarray(rule.holds(job, layout), dtype=bool)
         if broken.any():
             counts[rule.name] = int(broken.sum())
-            first = int(np.flatnonzero(broken)[0])
-            one = {name: int(c[first]) for name, c in degrees.items()}
-            (others if holds.any() else decisive).append(
-                rule.sentence(job, _without_options(job, space, one))
-            )
         left &= ~broken
-    return counts, (*decisive, *reversed(others))
+    return counts
 
 
 def _combinations(job: Job, space: Space) -> Table:
@@ -102,17 +94,8 @@ def rules_of_degrees(job: Job, space: Space) -> list[rules.LayoutRule]:
     return [rule for rule in every if rule not in aside]
 
 
-def _without_options(
-    job: Job, space: Space, degrees: Mapping[str, Any]
-) -> Layout:
-    """These degrees with what all layouts of the space have in common."""
-    return Layout(
-        **degrees, **common_fields(job, space), sequence_parallel=False
-    )
-
-
 def nearest_fit(
-    job: Job, space: Space, broken: tuple[str, ...]
+    job: Job, space: Space
 ) -> tuple[Prediction | None, tuple[str, ...]]:
     """The layout that needs the least memory, and what would make one fit: options left out,
     constraints, more chips.
@@ -123,10 +106,7 @@ def nearest_fit(
         layouts = next(filter(None, fewer), [])
     if not layouts:
         uneven = () if space.relaxed else (f"not tried: {UNEVEN}",)
-        reasons = (
-            *at_fault(job, space),
-            *broken[:6],
-        )
+        reasons = at_fault(job, space)
         first = ": ".join((NO_LEGAL_DEGREES, *reasons[:1]))
         return None, (first, *uneven, *reasons[1:])
     closest = predict(job, layouts[0])

@@ -5,11 +5,13 @@ be instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from math import prod
+from typing import Any
 
 from ..describe.choices import Value, Values, first_few
 from ..describe.job import Job
+from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
+from ..layout import rules
 from ..num import divisors
 from ..schedule import SCHEDULES
 from .cascade import any_legal
@@ -17,6 +19,8 @@ from .space import DEGREES, USUAL, Space
 
 NEAREST = 4
 """Values that a sentence names."""
+MOST_RULES = 3
+"""Broken rules that are told."""
 TRIED = 12
 """Values that are tried for a field, the nearest first."""
 WORDS: dict[str, Values] = {
@@ -28,8 +32,9 @@ WORDS: dict[str, Values] = {
 
 
 def at_fault(job: Job, space: Space) -> list[str]:
-    """A sentence for each field whose values are at fault, with the nearest that are not: by
-    itself, or, after what takes too many chips together, beside the rest.
+    """A sentence for each field whose values are at fault by themselves, with the nearest that are
+    not, before the rules that the values break together; or, after these, for each whose values are
+    at fault beside the rest.
     """
     asked = {
         name: values
@@ -45,23 +50,13 @@ def at_fault(job: Job, space: Space) -> list[str]:
         for name, values in asked.items()
         if not any_legal(job, free.but(**{name: values}))
     }
-    return [*_instead(job, free, alone, "here")] or [
-        *_too_many(job, space),
-        *_instead(job, space, asked, "beside the rest"),
-    ]
-
-
-def _too_many(job: Job, space: Space) -> Iterator[str]:
-    """The sentence for degrees that take more chips than there are, whatever else is chosen."""
-    least = {
-        axis: min(map(int, values))
-        for axis in ("tp", "cp", "pp", "dp")
-        if (values := space.values(axis))
-    }
-    ranks, chips = prod(least.values()), job.cluster.chips
-    if ranks > chips:
-        words = " x ".join(f"{axis} {n}" for axis, n in least.items())
-        yield f"{words} needs {ranks:,} chips, but the cluster has {chips:,}"
+    own = [*_instead(job, free, alone, "here")]
+    first: dict[str, Any] = {n: v[0] for n, v in space.choices.items()}
+    layout = Layout(**first).filling(job.cluster.chips)
+    broken = rules.broken(job, layout)[:MOST_RULES]
+    if own:
+        return [*own, *broken]
+    return [*broken, *_instead(job, space, asked, "beside the rest")]
 
 
 def _instead(

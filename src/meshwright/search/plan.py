@@ -23,7 +23,7 @@ from .answer import Plan, Steps
 from .evaluate import Progress
 from .families import Family
 from .joint_software import choose_settings
-from .misfit import nearest_fit, rejections, space_fits
+from .misfit import nearest_fit, space_fits
 from .question import Question, answer_steps, final_plan
 from .recipes import RISKY, recipe_families, shown_to_fit
 from .software import with_settings
@@ -217,8 +217,7 @@ def _explain_misfit(
     """A plan without a layout, with what would help; space: the first of what was asked for, as the
     framework searches it.
     """
-    _, sentences = rejections(job, space)
-    closest, (why, *ways) = nearest_fit(job, space, sentences)
+    closest, (why, *ways) = nearest_fit(job, space)
     if closest:
         ways = [*_fits_with_another(job, asked), *ways]
     return replace(

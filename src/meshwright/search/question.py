@@ -238,7 +238,7 @@ def _rejection_counts(
     """Rule or bound -> how many layouts it left out."""
     counts: Counter[str] = Counter()
     for space in spaces:
-        counts.update(rejections(job, space)[0])
+        counts.update(rejections(job, space))
     for best in searches:
         counts["memory"] += best.too_big
         # counts of several rounds: their difference is no less than none
