@@ -5,7 +5,6 @@ seen by tests and by nothing else.
 from __future__ import annotations
 
 from pathlib import Path
-from types import FunctionType
 
 import pytest
 
@@ -39,54 +38,37 @@ def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("maximum(b,2)" in change for change in changes)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "tests"),
+    [
+        ("cost/overlap.py", "minimum(shown, hidden.seconds)", "2.0 * shown", "cost/test_overlap.py"),
+        # of a module itself, not of a function
+        ("cost/nccl.py", "NVLS_GROWS = 8", "NVLS_GROWS = 2", "cost/test_nccl.py"),
+    ],
+)  # fmt: skip
 def test_a_wrong_formula_is_killed_and_a_right_one_survives(
+    file: str,
+    old: str,
+    new: str,
+    tests: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By a test that runs its line."""
     monkeypatch.syspath_prepend(str(TOOLS))
+    import mutation
     import trial
 
-    root, tests = TOOLS.parents[1], ["tests/cost/test_overlap.py"]
-    path = root / "src" / "meshwright" / "cost" / "overlap.py"
+    root, path = TOOLS.parents[1], mutation.SOURCE / file
     text = path.read_text("utf-8")
-    wrong = text.replace("(1.0 - how.most)", "how.most")
-    assert wrong != text
-
-    def outcome(code: str) -> trial.Found:
-        return trial.fresh(root, path, code, tests, {}, 60.0)
-
-    assert outcome(text).outcome == "survived"
-    found = outcome(wrong)
-    assert found.outcome == "killed" and "test_overlap" in found.test
+    assert old in text
+    ran = trial.reach(root, mutation.SOURCE, f"tests/{tests}")
+    line = text[: text.index(old)].count("\n") + 1
+    names, seconds = mutation.covering(ran, path, line, 60.0)
+    assert trial.trial(root, path, text, names, seconds).outcome == "survived"
+    wrong = text.replace(old, new)
+    outcome = trial.trial(root, path, wrong, names, seconds)
+    assert outcome.outcome == "killed" and outcome.test in names
     assert path.read_text("utf-8") == text
-
-
-def test_a_function_is_replaced_where_it_stands_and_a_constant_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two lambdas in a line the one that differs; what a module computes once needs a fresh
-    import."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import trial
-
-    path = tmp_path / "some.py"
-    text = "K = 2\nf, g = lambda: 1, lambda: 2\ndef h(x=3):\n    return lambda: x + K\n"
-    path.write_text(text, "utf-8")
-    names: dict[str, FunctionType] = {}
-    exec(compile(text, str(path), "exec"), names)
-    for change, name in (("lambda: 2", "g"), ("x + K", "h")):
-        wrong = text.replace(
-            change, change.replace("2", "5").replace("+", "*")
-        )
-        found = trial._changed(path, wrong)
-        assert found is not None
-        held = {n for n in "fgh" if trial._name(names[n].__code__) in found}
-        assert held == {name}
-    names["g"].__code__ = next(
-        iter(trial._changed(path, text.replace(": 2", ": 5")).values())
-    )  # type: ignore[union-attr]
-    assert names["g"]() == 5 and names["f"]() == 1
-    assert trial._changed(path, text.replace("K = 2", "K = 4")) is None
-    assert trial._changed(path, text.replace("x=3", "x=4")) is None
 
 
 def test_a_survivor_is_equivalent_only_where_it_is_argued(
@@ -96,10 +78,10 @@ def test_a_survivor_is_equivalent_only_where_it_is_argued(
     import mutation
 
     row = mutation.Row(
-        "cost/host.py", 1, "", 0, "x = 0.5 * host", "x = -0.5 * host", "",
+        "cost/tree.py", 1, "", 0, "0.0 * group[0]", "0.0 / group[0]", "",
         "survived", "", 0.0,
     )  # fmt: skip
-    assert "fourth power" in mutation.equivalent(row)
+    assert "nothing, in the shape" in mutation.equivalent(row)
     assert not mutation.equivalent(row._replace(outcome="killed"))
     assert not mutation.equivalent(row._replace(file="cost/ring.py"))
-    assert not mutation.equivalent(row._replace(after="x = 1.5 * host"))
+    assert not mutation.equivalent(row._replace(after="1.0 * group[0]"))

@@ -6,14 +6,13 @@ run the line it changes.
 
 `run` mutates one operator, number, comparison or minimum at a time (operators of cosmic-ray),
 stratified over the files of the rooms below, and stops a mutant at its first failing test. No file
-is changed: each mutant lives in a forked process (`trial`), so tests that start other processes do
-not see it. What tests take and run is found out once, and again of those whose file, or one that
-they run, has changed; those that fail without any mutant are named and left out. `run` goes on
+is changed: each mutant lives in a forked process (`trial`). What tests take and run is found out
+once, and again of a file of tests that has changed, or that runs a file that has. `run` goes on
 where it was stopped; `--rooms` draws from some of them, `--only "cost/*.py"` runs a part of that,
 `--again` what survived an earlier run, `--tests FILES` with these alone. The shortest tests run
 first, as many as take `--most` seconds together: what only a longer one notices counts as a
-survivor. `score` writes mutation.md, with what equivalents.toml says of survivors that no test can
-tell apart. Not part of CI: it takes about a quarter of an hour of CPU.
+survivor. `score` prints the table, with what equivalents.toml says of survivors that no test can
+tell apart. Not part of CI: a mutant takes some seconds of CPU.
 """
 
 from __future__ import annotations
@@ -26,11 +25,12 @@ import os
 import random
 import sys
 import tomllib
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from datetime import date
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,12 +42,9 @@ import trial
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "meshwright"
 RESULTS = ROOT / ".benchmarks" / "mutation.jsonl"
-SCORE = Path(__file__).with_name("mutation.md")
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
 SEED, SAMPLE = 2, 400
 LEAST_OF_A_FILE = 2
-FILES = 8
-"""Of tests, for a mutant that is no part of a function."""
 MOST_S = 20.0
 """Of a room's tests, the shortest that take so many CPU seconds together."""
 
@@ -228,7 +225,7 @@ def run(results: Path, count: int, seed: int, part: Part) -> None:
         )
     )
     results.parent.mkdir(parents=True, exist_ok=True)
-    trial.collected(ROOT, part.tests, lambda t: each(t, left, results, part))
+    each(left, results, part)
 
 
 def difference(item: Item) -> tuple[str, str]:
@@ -238,19 +235,14 @@ def difference(item: Item) -> tuple[str, str]:
     return mutants.difference(text, mutants.mutated(text, mutant))
 
 
-def each(
-    tests: trial.Tests, left: list[Item], results: Path, part: Part
-) -> None:
+def each(left: list[Item], results: Path, part: Part) -> None:
     """Try mutants one by one, in the order of their files."""
-    ran = reached(tests, results)
-    known = {name: one.seconds for name, one in ran.items()}
+    ran = reached(part.tests, results)
     for i, (_, path, mutant) in enumerate(left, 1):
         text = path.read_text("utf-8")
         code = mutants.mutated(text, mutant)
-        wanted, most_s = covering(ran, path, text, code), part.most_s
-        found = tests.run(path, code, known, wanted, most_s) or trial.fresh(
-            ROOT, path, code, nearest(ran, path), known, most_s
-        )
+        tests, seconds = covering(ran, path, mutant.line, part.most_s)
+        found = trial.trial(ROOT, path, code, tests, seconds)
         row = Row(
             str(path.relative_to(SOURCE)),
             mutant.line,
@@ -266,7 +258,7 @@ def each(
             out.write(json.dumps(row._asdict()) + "\n")
         print(
             f"{i}/{len(left)} {found.outcome:8} {row.file}:{row.line} {row.before} ->"
-            f" {row.after} [{found.test}] {found.tried} tests {found.cpu_s:.1f} s",
+            f" {row.after} [{found.test}] of {len(tests)} tests {found.cpu_s:.1f} s",
             flush=True,
         )
 
@@ -274,38 +266,27 @@ def each(
 Reach = dict[str, trial.Ran]
 
 
-def covering(ran: Reach, path: Path, text: str, code: str) -> set[str] | None:
-    """The tests that run the line that differs, or one of its statement; None: none is known."""
-    number = next(
-        n
-        for n, (a, b) in enumerate(
-            zip(text.splitlines(), code.splitlines(), strict=False), 1
-        )
-        if a != b
-    )
+def covering(
+    ran: Reach, path: Path, number: int, most_s: float
+) -> tuple[list[str], float]:
+    """The tests that run a line, or else one of the statements around it, or else the file: the
+    shortest, as many as take so many seconds together, and what they take."""
     lines = {
         name: {*one.lines.get(str(path), ())} for name, one in ran.items()
     }
-    for first, last in ((number, number), *statements(text, number)):
-        at = {*range(first, last + 1)}
-        if found := {name for name, mine in lines.items() if mine & at}:
-            return found
-    return None
-
-
-def nearest(ran: Reach, path: Path) -> list[str]:
-    """The files of the tests that name a module, then of those that run most of it: what is
-    imported anew for a mutant.
-    """
-    often = Counter[str]()
-    for name, one in ran.items():
-        often[name.split("::")[0]] += len(one.lines.get(str(path), ()))
-    named = f"from {trial.module(path)} import"
-
-    def order(file: str) -> tuple[bool, int]:
-        return named in (ROOT / file).read_text("utf-8"), often[file]
-
-    return sorted(often, key=order, reverse=True)[:FILES]
+    around = ((number, number), *statements(path.read_text("utf-8"), number))
+    for first, last in (*around, (1, sys.maxsize)):
+        names = [
+            name
+            for name, mine in lines.items()
+            if any(first <= line <= last for line in mine)
+        ]
+        if names:
+            break
+    names.sort(key=lambda name: ran[name].seconds)
+    ends = list(accumulate(ran[name].seconds for name in names))
+    several = max(bisect_right(ends, most_s), 1)
+    return names[:several], sum(ends[several - 1 : several])
 
 
 def statements(text: str, number: int) -> list[tuple[int, int]]:
@@ -321,39 +302,39 @@ def statements(text: str, number: int) -> list[tuple[int, int]]:
     return [(first, last) for _, first, last in sorted(found)]
 
 
-def reached(tests: trial.Tests, results: Path) -> Reach:
+def reached(files: Sequence[str], results: Path) -> Reach:
     """What each test takes and runs; as found before where its file and the files it runs are the
     same.
     """
     kept = results.with_suffix(".reach.json")
-    told = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
+    known = json.loads(kept.read_text("utf-8")) if kept.exists() else {}
 
     @cache
     def now(file: str) -> str:
         return digest(ROOT / file) if (ROOT / file).is_file() else ""
 
-    known = {}
-    for item in tests.items:
-        name = item.nodeid
-        digests, ran = told.get(name, ({}, None))
-        if ran and all(now(file) == then for file, then in digests.items()):
-            known[name] = trial.Ran(*ran)
-    known |= tests.reach(SOURCE, known)
-    for name, ran in known.items():
-        files = (name.split("::")[0], *ran.lines)
-        told[name] = ({file: now(file) for file in files}, ran)
-    kept.write_text(json.dumps(told), "utf-8")
-    return known
+    for file in files:
+        digests, _ = known.get(file, ({file: ""}, {}))
+        if any(now(each) != then for each, then in digests.items()):
+            ran = trial.reach(ROOT, SOURCE, file)
+            all_ = {
+                file,
+                *(each for one in ran.values() for each in one.lines),
+            }
+            known[file] = {each: now(each) for each in all_}, ran
+            kept.write_text(json.dumps(known), "utf-8")
+            print(f"{file}: {len(ran)} tests", flush=True)
+    return {
+        name: trial.Ran(*one)
+        for file in files
+        for name, one in known[file][1].items()
+    }
 
 
 def score(
-    results: Path,
-    count: int,
-    seed: int,
-    commit: str,
-    rooms: Sequence[str] = tuple(ROOMS),
+    results: Path, count: int, seed: int, rooms: Sequence[str] = tuple(ROOMS)
 ) -> str:
-    """The table by file and the list of survivors, as Markdown."""
+    """The table by room and the list of survivors, as Markdown."""
     chosen = {
         (str(p.relative_to(SOURCE)), m.operator, m.occurrence, digest(p))
         for _, p, m in sample(count, seed, rooms)
@@ -363,44 +344,31 @@ def score(
         for row in {row.key: row for row in read(results)}.values()
         if row.key in chosen
     ]
-    by_file: dict[str, Counter[str]] = defaultdict(Counter)
-    same = {row: why for row in rows if (why := equivalent(row))}
+    by_room: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
-        by_file[row.file]["equivalent" if row in same else row.outcome] += 1
-    whole = sum(by_file.values(), Counter())
+        how = "equivalent" if equivalent(row) else row.outcome
+        for name in (row.file.split("/")[0], "all"):
+            by_room[name][how] += 1
     lines = [
-        "# Mutants that the tests notice\n",
-        (
-            f"{date.today().isoformat()}, commit {commit}: {killed(whole)} of {count} mutants killed"
-            f" ({killed(whole) / count:.1%}), {whole['survived']} survived,"
-            f" {whole['equivalent']} are equivalent ({whole['equivalent'] / count:.1%}),"
-            f" {count - len(rows)} were not tried;"
-            f" {sum(row.cpu_s for row in read(results)) / 60:.0f} CPU minutes."
-        ),
-        (
-            f"Sample: {count} with seed {seed}, stratified by file; each against the tests that run"
-            " its line, the shortest first, until one fails: tests of meanings, without golden"
-            " tables and without the frozen corpus (`TESTS` in `tests/tools/mutation.py`).\n"
-        ),
-        "| file | mutants | killed | of these by timeout | equivalent | survived |",
+        f"{len(rows)} of {count} mutants with seed {seed}\n",
+        "| room | mutants | killed | of these by timeout | equivalent | survived |",
         "|---|---|---|---|---|---|",
-        *(told(f, n) for f, n in sorted(by_file.items())),
-        told("all", whole),
+        *(told(f, n) for f, n in sorted(by_room.items())),
         "\n## Survivors\n",
-        *survivors([row for row in rows if row not in same]),
-        "\n## Equivalents\n",
         *(
-            f"* `{row.file}:{row.line}` `{row.before}` -> `{row.after}`: {why}"
-            for row, why in sorted(same.items())
+            f"* `{row.file}:{row.line}` `{row.before}` -> `{row.after}` {equivalent(row)}"
+            for row in sorted(rows)
+            if row.outcome == "survived"
         ),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def told(name: str, n: Counter[str]) -> str:
     """A row of the table."""
+    killed = n["killed"] + n["timeout"]
     return (
-        f"| {name} | {n.total()} | {killed(n)} | {n['timeout']} | {n['equivalent']} |"
+        f"| {name} | {n.total()} | {killed} | {n['timeout']} | {n['equivalent']} |"
         f" {n['survived']} |"
     )
 
@@ -433,26 +401,11 @@ def argued() -> list[dict[str, str]]:
     return cases
 
 
-def killed(counts: Counter[str]) -> int:
-    """Noticed by a failing test, or by never ending."""
-    return counts["killed"] + counts["timeout"]
-
-
-def survivors(rows: list[Row]) -> Iterator[str]:
-    """A line for each mutant that no test noticed."""
-    for row in sorted(rows):
-        if row.outcome == "survived":
-            yield f"* `{row.file}:{row.line}` `{row.before}` -> `{row.after}`"
-
-
 def main() -> None:
     """Parse and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("run", "score"))
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument(
-        "--output", type=Path, default=SCORE, help="score: the Markdown file"
-    )
     parser.add_argument("--sample", type=int, default=SAMPLE)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument(
@@ -473,9 +426,6 @@ def main() -> None:
         default=MOST_S,
         help="run: CPU seconds of tests for a mutant, the shortest first",
     )
-    parser.add_argument(
-        "--commit", default="", help="score: the commit that was tested"
-    )
     given: Any = parser.parse_args()
     os.chdir(ROOT)
     if given.command == "run":
@@ -492,17 +442,7 @@ def main() -> None:
             ),
         )
     else:
-        commit = (
-            given.commit
-            or os.popen("git rev-parse --short HEAD").read().strip()
-        )
-        given.output.write_text(
-            score(
-                given.results, given.sample, given.seed, commit, given.rooms
-            ),
-            "utf-8",
-        )
-        print(given.output.read_text("utf-8"))
+        print(score(given.results, given.sample, given.seed, given.rooms))
 
 
 if __name__ == "__main__":
