@@ -50,6 +50,20 @@ def test_parameters_are_those_of_transformers(
 
 
 @ROWS
+def test_no_key_of_a_published_file_is_reported_as_unread(
+    kind: str, config: dict[str, Any], weights: int, flops: int | None
+) -> None:
+    """Whole files hold keys of their authors, of quantisation and of older classes, which change no
+    count; a key that nobody knows is said.
+    """
+    file = {"model_type": kind, **config}
+    assert not any("not read" in note for note in read_hf(file).notes)
+    assert any(
+        "not read: qq" in note for note in read_hf(file | {"qq": 3}).notes
+    )
+
+
+@ROWS
 def test_products_are_those_that_pytorch_counts(
     kind: str, config: dict[str, Any], weights: int, flops: int | None
 ) -> None:
@@ -134,7 +148,7 @@ def test_language_models_of_multimodal_files(
     alone = read_hf({**text, "model_type": like, "tie_word_embeddings": False})
     assert parameters(model) == parameters(alone)
     assert at_length(model).notes == (
-        f"language model only: of {outer}, vision_config and their tokens are left out",
+        f"only the language model of {outer} is counted: vision_config and their tokens are left out",
     )
 
 
@@ -201,6 +215,9 @@ PARTS: list[tuple[str, dict[str, Any], str]] = [
         {"moe_layers_enum": "3-44"},
         "must be a list of layers, not '3-44'",
     ),
+    ("qwen3_5_moe_text", {"attn_output_gate": False}, "always has the gate"),
+    ("cohere2", {"use_qk_norm": True}, "has no such norms"),
+    ("afmoe", {"num_expert_groups": 3}, "n_group and num_expert_groups"),
     ("gla", {"num_kv_heads": 2}, "num_kv_heads"),
     ("kda", {"attnres_block_size": 2}, "attnres_block_size"),
     ("transformer", {"num_heads": None}, "num_heads"),
@@ -217,6 +234,29 @@ def test_a_published_file_with_another_part_is_refused(
         read_hf({"model_type": kind, **config, **more})
 
 
+def test_positions_of_granite_4_are_those_of_its_file() -> None:
+    """GraniteMoeHybridModel has a rotary embedding only where position_embedding_type is rope; the
+    hybrids of Granite 4.0 say nope, and null is the class's default.
+    """
+    small = {"model_type": "granitemoehybrid", "num_hidden_layers": 4}
+    found = {
+        word: read_hf({**small, "position_embedding_type": word}).positions
+        for word in ("rope", "nope", None)
+    }
+    assert found == {"rope": "rope", "nope": "none", None: "none"}
+    assert read_hf(small).positions == "none"
+
+
+def test_sizes_of_experts_are_said_only_of_a_model_that_has_some() -> None:
+    """Nemotron-H's class has defaults for experts, and a file without any layer E leaves them."""
+
+    def said(pattern: str) -> bool:
+        file = {"model_type": "nemotron_h", "hybrid_override_pattern": pattern}
+        return any("n_routed_experts" in note for note in read_hf(file).notes)
+
+    assert said("M-ME*-") and not said("M-M-*-")
+
+
 def test_a_next_token_block_is_counted_where_it_is_like_the_last_layer() -> (
     None
 ):
@@ -225,7 +265,7 @@ def test_a_next_token_block_is_counted_where_it_is_like_the_last_layer() -> (
 
     def blocks(kind: str) -> tuple[int, bool]:
         model = read_hf({"model_type": kind, **published[kind]})
-        said = any("next-token blocks" in note for note in model.notes)
+        said = any("next-token block" in note for note in model.notes)
         return model.mtp_layers, said
 
     assert blocks("deepseek_v32") == blocks("mimo") == (1, True)

@@ -58,7 +58,7 @@ def test_next_token_blocks_of_a_file_are_said(
         put(tmp_path / "glm", {**FILE, **own} | ({key: 1} if key else {}))
     )
     assert model.mtp_layers == said
-    assert any("next-token blocks" in n for n in model.notes) == bool(said)
+    assert any("next-token block" in n for n in model.notes) == bool(said)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,11 @@ NO_NAMES = (
     *("llm", "llms", "model", "models", "root", "src", "tmp", "work"),
 )
 """Folders that hold a model and are not called after it."""
+STORED = (
+    "quantization_config says how the file's weights are stored; training computes and keeps them"
+    " as --precision says"
+)
+"""The note on a checkpoint in few bits: no adapter is trained on frozen weights here."""
 CAPPED = "seq: "
 """How the note on a length begins that the file does not say."""
 
@@ -144,8 +149,13 @@ def read_hf(config: Mapping[str, Any], name: str = "") -> Model:
             *own_notes,
             *_architecture(c, family),
             *c.unread(shape),
-            *missing_sizes(c),
+            *missing_sizes(c, model.moe is not None),
             *next_token_note(model),
+            *(
+                [STORED]
+                if {**config, **text}.get("quantization_config")
+                else []
+            ),
             *([length_note(longest)] if longest > fields["seq"] else []),
         ),
     )
@@ -182,11 +192,11 @@ def length_note(longest: int) -> str:
 
 def next_token_note(model: Model) -> Iterator[str]:
     """The note on blocks that the file describes for training and transformers does not train."""
-    if model.mtp_layers:
+    if n := model.mtp_layers:
         yield (
-            f"{model.mtp_layers} next-token blocks (mtp_layers) like the last layer are trained"
-            " too, as by its authors: part of the time and memory, not of the parameters;"
-            " transformers trains none of them"
+            f"{n} next-token block{'s' * (n > 1)} (mtp_layers) like the last layer"
+            f" {'are' if n > 1 else 'is'} trained too, as by its authors: part of the time and"
+            " memory, not of the parameters; transformers trains none"
         )
 
 

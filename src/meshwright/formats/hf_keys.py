@@ -38,7 +38,7 @@ HARMLESS = re.compile(
         (
             r"model_type|_?name_or_path|_commit_hash|transformers_version|auto_map|finetuning_task|is_llama_config",
             r"(\w+_)?dtype|torchscript|use_bfloat16|tf_legacy_loss|return_dict\w*|output_(hidden_states|attentions|scores|logits)|use_cache|cache_implementation",
-            r"_?attn_implementation\w*|attention_backend|use_flash_attn\w*|_flash_attn\w*|gradient_checkpointing|use_kernels",
+            r"_?attn_implementation\w*|attention_backend|use_flash_att\w*|_flash_attn\w*|gradient_checkpointing|use_kernels",
             r"\w*_token_ids?|\w*_token_index|(?!.*expert)\w*_token|(pad|bos|eos|sep|mask_init)_id|tokenizer_\w+|prefix|org_vocab_size",
             r"id2label|label2id|num_labels|problem_type|task_specific_params|summary_\w+|classifier_\w+|pruned_heads|loss_type",
             r"initializer_\w+|init_\w+|\w+_init(_std|_range)?|initialization",
@@ -48,6 +48,11 @@ HARMLESS = re.compile(
             r"pretraining_tp|slow_but_exact|reorder_and_upcast_attn|scale_attn_\w+|use_parallel_residual",
             r"apply_residual_connection_post_layernorm|query_pre_attn_scalar|(attn|final)_logit_softcapping|clip_qkv|swiglu_\w+",
             r"use_mrope|attn_temperature_tuning|for_llm_compressor|indexer_rope_interleave",
+            # how a checkpoint stores its weights; a job says what training computes in
+            r"(quantization|compression)_config",
+            # a class takes one of them, and files have the others' too
+            r"\w*norm_eps(ilon)?|(\w+_)?rope_theta|rope_local_base_freq|interpolate_factor",
+            r"time_step_\w+|num_logits_to_keep|input_jitter_noise|fuse_\w+",
             r"rope_interleaved?|qk_head_dim|is_decoder|n_special|predict_special_tokens|hidden_act(ivation)?|use_rotary_pos_emb",
             r"n_ctx|seq_length|initial_context_length|(original_)?max_(sequence_length|seq_len|position_embeddings)|model_max_length|name",
             # what older versions wrote of generation, into every file
@@ -68,7 +73,7 @@ OTHER_ARCHITECTURE = re.compile(
 """Names of parts that a family does not have; set to anything but false they make another model."""
 SCALES = re.compile(
     r"\w*multipliers?|\w+_scaling|\w*logit_scale|scale_\w+|dim_model_base|rescale_\w+|\w+_factor"
-    r"|time_step_\w+|residual_in_fp32|num_logits_to_keep|use_mamba\w*|use_associative_scan"
+    r"|residual_in_fp32|use_mamba\w*|use_associative_scan"
     r"|\w+_dropout|\w+_soft_?cap(ping)?|swiglu_\w+|lambda_std_dev|linear_(a_log|dt)_\w+|kda_\w+"
     r"|\w+_kernel|mode|eps|mixer_rms_eps|return_last_states|linear_allow_neg_eigval"
 )
@@ -107,12 +112,12 @@ SYNONYMS = {
     for key in keys
 }
 """Names that other programs or families have for a Model's field: silently one, or refused."""
-SIZES = (
-    *SYNONYMS,
-    "vocab_size",
+OF_EXPERTS = (
+    *NAMES["experts"],
     "moe_intermediate_size",
     "num_experts_per_tok",
 )
+SIZES = (*SYNONYMS, "vocab_size", *OF_EXPERTS)
 """Keys that say how large the model is."""
 SHOWN = 8
 """Keys that a note names."""
@@ -288,17 +293,21 @@ class Config:
             )
             yield (
                 f"{self.where}: not read: {', '.join(left[:SHOWN])}{more}; "
-                "what they change in the architecture is left out of these numbers"
+                "if that changes the architecture, these numbers leave it out"
             )
 
 
-def missing_sizes(c: Config) -> Iterator[str]:
-    """A note on sizes that the file leaves to its class: they are another model's, as a rule."""
+def missing_sizes(c: Config, experts: bool) -> Iterator[str]:
+    """A note on sizes that the file leaves to its class: they are another model's, as a rule.
+
+    experts: the model has some.
+    """
     told = [
         f"{key} ({c.defaults[key]:,})"
         for key in SIZES
         if key in c.asked
         and key not in c.data
+        and (experts or key not in OF_EXPERTS)
         and not (key == "head_dim" and "kv_lora_rank" in c.asked)
         and isinstance(c.defaults.get(key), int)
         and c.defaults[key]
