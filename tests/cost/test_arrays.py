@@ -1,11 +1,8 @@
-"""A table of layouts evaluated at once equals the layouts one by one, to the last bit; and what
-time may never do.
-"""
+"""A table of layouts evaluated at once equals the layouts one by one, to the last bit."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
 from types import MappingProxyType
@@ -13,14 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meshwright import Job, Layout, catalog
 from meshwright import step as ours
-from meshwright.cost.chip import compute_time, exposed_memory, rates
 from meshwright.cost.network import Fabric
-from meshwright.count.work import Pass
 from meshwright.describe.assumptions import (
     LBL,
     REALISTIC,
@@ -30,7 +23,6 @@ from meshwright.layout.rules import ALWAYS
 from meshwright.num import divisors
 from meshwright.step import memory
 from meshwright_studies.reproduce.lbl.defects import LBL_CODE
-from same_choice import SameChoice
 
 DEGREES = (
     "tp",
@@ -185,103 +177,6 @@ def test_step_time_and_memory(
         assert same(
             getattr(used, name), [getattr(u, name) for u in one_by_one]
         ), name
-
-
-def numbers(costs: Any) -> Iterator[Any]:
-    """All numbers of a tuple of tuples."""
-    if isinstance(costs, tuple):
-        for each in costs:
-            yield from numbers(each)
-    else:
-        yield costs
-
-
-@pytest.mark.parametrize("model", ["llama3-8b", "deepseek-v3"])
-def test_every_cost_of_a_layer(model: str) -> None:
-    """Times by cause, bytes and weights, not only their sum."""
-    job = job_of(model, REALISTIC)
-    rows = legal(job, CHOICES[0], 25, seed="7")
-    # but for what runs again (nothing) and what explains a single layout
-    parts = [
-        tuple(
-            cost._replace(redone=(), operations=())
-            for cost in ours.model_cost(job, at, details=True).parts
-        )
-        for at in (table(rows), *rows)
-    ]
-    whole, *each = ([*numbers(costs)] for costs in parts)
-    for at_once, *one_by_one in zip(whole, *each, strict=True):
-        assert same(at_once, one_by_one)
-
-
-FLOPS = st.floats(0, 1e18)
-
-
-@given(
-    st.lists(st.tuples(FLOPS, FLOPS, FLOPS), min_size=1, max_size=10),
-    st.floats(1, 10),
-)
-def test_chip(rows: list[tuple[float, float, float]], k: float) -> None:
-    r = rates(catalog.chip("h100-sxm"), "bf16", REALISTIC.chip)
-    faster = r._replace(
-        matrix=r.matrix * k, vector=r.vector * k, memory=r.memory * k
-    )
-    at_once = Pass(*(np.array(x) for x in zip(*rows, strict=True)))
-    compute = compute_time(at_once, r)
-    assert same(compute, [compute_time(Pass(*row), r) for row in rows])
-    assert same(
-        exposed_memory(at_once, compute, r),
-        [
-            exposed_memory(Pass(*row), compute_time(Pass(*row), r), r)
-            for row in rows
-        ],
-    )
-    quick = compute_time(at_once, faster)
-    before, after = (
-        compute + exposed_memory(at_once, compute, r),
-        quick + exposed_memory(at_once, quick, faster),
-    )
-    assert np.all(after <= before * (1 + 1e-12))
-
-
-@pytest.mark.parametrize("model", MODELS[:4])
-def test_a_better_machine_is_never_slower(model: str) -> None:
-    """With the collectives that NCCL's tuner takes on the slower one: its choice is its own belief,
-    and may be worse on a faster network."""
-    job = job_of(model, REALISTIC)
-    chip, net = job.cluster.chip, job.cluster.network
-    twice = {p: 2 * x for p, x in chip.matrix_flops.items()}
-    better = [
-        replace(job.cluster, chip=replace(chip, **change))
-        for change in (
-            {"hbm_bandwidth": 2 * chip.hbm_bandwidth},
-            {"matrix_flops": twice},
-            {"vector_flops": 2 * chip.vector_flops},
-        )
-    ]
-    for i, dim in enumerate(net.dims):
-        for change in (
-            {"bandwidth": 2 * dim.bandwidth},
-            {"latency": dim.latency / 2},
-        ):
-            dims = [*net.dims]
-            dims[i] = replace(dim, **change)
-            quick = replace(net, dims=tuple(dims))
-            better.append(replace(job.cluster, network=quick))
-    rows = table(
-        legal(job, CHOICES[1], 40, seed="3")
-        or legal(job, CHOICES[0], 40, seed="3")
-    )
-    before = ours.step_time(job, rows)
-    how = job.assumptions
-    chosen = replace(how.network, algorithm=SameChoice(net.dims))
-    held = replace(job, assumptions=replace(how, network=chosen))
-    assert np.array_equal(ours.step_time(held, rows), before)
-    for cluster in better:
-        assert np.all(
-            ours.step_time(replace(held, cluster=cluster), rows)
-            <= before * (1 + 1e-12)
-        )
 
 
 def test_a_group_may_be_a_list() -> None:

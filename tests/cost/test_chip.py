@@ -19,7 +19,7 @@ from meshwright.cost.chip import (
 from meshwright.count.work import Pass
 from meshwright.describe.assumptions import ChipTime
 
-PEAK, PEAK8, VECTOR, MEMORY = 100.0, 200.0, 10.0, 50.0
+PEAK, PEAK8, VECTOR, MEMORY = 100.0, 200.0, 20.0, 200.0
 CHIP = Chip(
     "round",
     {"bf16": PEAK, "fp8": PEAK8},
@@ -30,14 +30,14 @@ CHIP = Chip(
 )
 HOW = ChipTime(
     matrix_efficiency=1.0,
-    vector_efficiency=1.0,
-    memory_efficiency=1.0,
+    vector_efficiency=0.5,
+    memory_efficiency=0.25,
     launch_s=0.25,
 )
 
 
 def test_arithmetic_is_launch_matrix_and_vector() -> None:
-    """0.25 s + 300 / 100 + 20 / 10."""
+    """0.25 s + 300 / 100 + 20 / (20 / 2)."""
     assert compute_time(
         Pass(300.0, 20.0, 0.0), rates(CHIP, "bf16", HOW)
     ) == pytest.approx(0.25 + 3 + 2)
@@ -50,7 +50,7 @@ def test_arithmetic_is_launch_matrix_and_vector() -> None:
 def test_memory_shows_what_outlasts_arithmetic(
     bytes_: float, exposed: float
 ) -> None:
-    """At 50 B/s beside 3.25 s of arithmetic."""
+    """At a quarter of 200 B/s beside 3.25 s of arithmetic."""
     r, work = rates(CHIP, "bf16", HOW), Pass(300.0, 0.0, bytes_)
     assert exposed_memory(work, compute_time(work, r), r) == pytest.approx(
         exposed

@@ -378,21 +378,6 @@ def test_more_of_any_size_never_takes_less(
             ) >= one * (1 - 1e-12)
 
 
-@given(
-    st.sampled_from(sorted(all_kernels())),
-    st.lists(st.tuples(SIZE, SIZE, SIZE, st.integers(1, 64)), min_size=1),
-)
-def test_a_table_is_its_rows(
-    name: str, sizes: list[tuple[int, int, int, int]]
-) -> None:
-    of, columns = kernels(name), np.array(sizes, dtype=float).T
-    table = products.arithmetic(products.ProductShape(*columns), of)
-    assert list(table) == [
-        products.arithmetic(products.ProductShape(*map(float, row)), of)
-        for row in sizes
-    ]
-
-
 def test_products_of_a_backward_pass_sum_in_full_precision() -> None:
     """Hopper's FP8 products take 1.15 times as long where software asks for it, which Transformer
     Engine and torchao do backward; others and 16 bits sum alike in both passes."""

@@ -58,14 +58,6 @@ def test_arrays_are_scalars() -> None:
     )
 
 
-def test_what_leaves_the_range_is_named() -> None:
-    assert measured.axes_outside(TABLE, (16, 32, 64)) == ""
-    assert (
-        measured.axes_outside(TABLE, (2048, 32, 8))
-        == "tokens 2048 (measured 16 to 1024), outer 8 (measured 64 to 256)"
-    )
-
-
 def chip(**kernels: MeasuredTable) -> object:
     return replace(
         catalog.chip("a100-80"),
