@@ -13,17 +13,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import product as combinations
 
-import numpy as np
-
 from ..errors import NoLayout
 from ..num import Num, divisors, product
 from .mesh import place
 from .times import Asked, LayerStep, Times, bound_from
-
-MOST_TOKENS = 1e12
-"""Batches beyond this are not looked at."""
-GRID = 400
-"""Batches of a first look."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +55,6 @@ class Split:
     def forward(self) -> Times:
         """The pass that binds."""
         return self.at(self.on.batch).forward
-
-    @cached_property
-    def curve(self) -> Times:
-        """The splits of the `GRID` batches."""
-        return self.at(np.geomspace(1.0, MOST_TOKENS, GRID)).forward
 
     def threshold(self, edition: str) -> float | None:
         """Tokens of all pods from which the forward pass is compute-bound; None if it never is."""
@@ -139,25 +127,15 @@ def least_batch(
     """The split that is compute-bound from the smallest batch on, and that batch; None if none ever
     is.
     """
-
-    def first(split: Split) -> int:
-        t = split.curve
-        below = np.broadcast_to(t.compute <= t.comm(edition), GRID)
-        return int(np.flatnonzero(below)[-1]) + 1 if below.any() else 0
-
-    places = [first(s) for s in every]
-    if min(places) == GRID:
-        return None
-    near = [
-        (s.threshold(edition), s)
-        for s, i in zip(every, places, strict=True)
-        if i == min(places)
-    ]
-    batch, split = min(
-        ((b, s) for b, s in near if b is not None),
-        key=lambda pair: (pair[0], pair[1].y),
-    )
-    return split, batch
+    least: tuple[Split, float] | None = None
+    for split in sorted(every, key=lambda s: s.y):
+        # one that the least batch so far does not bind needs a larger one
+        if least and split.at(least[1]).forward.gap(edition) <= 0:
+            continue
+        batch = split.threshold(edition)
+        if batch is not None and (least is None or batch < least[1]):
+            least = split, batch
+    return least
 
 
 def largest_tensor(every: list[Split]) -> Split | None:

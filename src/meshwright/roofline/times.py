@@ -56,6 +56,10 @@ class Times(NamedTuple):
             own + behind(own, self.tensor, self.data, EDITIONS[edition]).total
         )
 
+    def gap(self, edition: str) -> Num:
+        """T_math - T_comms, which grows with the batch."""
+        return self.compute - self.comm(edition)
+
     def ratio(self, edition: str) -> Num:
         """T_math/T_comms; infinite without communication."""
         comm = self.comm(edition)
@@ -70,11 +74,7 @@ class Times(NamedTuple):
 def bound_from(at: Callable[[float], Times], edition: str) -> float | None:
     """Tokens from which a pass is compute-bound; None if it never is."""
 
-    def gap(tokens: float) -> float:
-        t = at(tokens)
-        return float(t.compute - t.comm(edition))
-
-    return crossing(gap)
+    return crossing(lambda tokens: float(at(tokens).gap(edition)))
 
 
 class RooflinePasses(NamedTuple):
