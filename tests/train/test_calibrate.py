@@ -30,7 +30,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     least = [
         replace(k, quick=tuple((p[0], p[-1]) for p in k.quick))
         for k in kernels.KERNELS
-        if k.name in ("matmul", "norm", "add")
+        if k.name in ("matmul", "norm", "add", "embedding")
     ]
     monkeypatch.setattr(kernels, "KERNELS", tuple(least))
     monkeypatch.setattr(engine, "QUICK_BYTES", (2**10, 2**14))
@@ -81,6 +81,11 @@ def test_it_writes_a_machine_that_predict_takes(
         and table.residual is not None
         and table.sources["*"]["date"]
     )
+    axes = [
+        machine.chip.kernels[f"fp32/embedding {of}"].axes
+        for of in ("forward", "backward")
+    ]
+    assert axes == [("tokens", "width"), ("tokens", "width", "rows")]
     # a process with torch and no context of a GPU, forked from this one, whose memory it has too
     here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
     assert 5e7 < machine.chip.context_bytes < here + 5e8

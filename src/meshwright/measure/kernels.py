@@ -75,6 +75,10 @@ class MeasuredKernel:
     check: tuple[float, ...]
     """A size between the points, to see how well they speak for it."""
     build: Build
+    backward_only: int = 0
+    """So many of the last axes say nothing to the forward pass: it is measured at their first
+    points.
+    """
 
 
 def matmul(make: Make, tokens: float, inner: float, outer: float) -> Any:
@@ -107,9 +111,8 @@ def rotary(make: Make, x: float) -> Any:
     return (lambda y: rotate(y, by)), [make(1, tokens, heads, width)]
 
 
-def embedding(
-    make: Make, tokens: float, width: float, rows: float = 512
-) -> Any:
+def embedding(make: Make, tokens: float, width: float, rows: float) -> Any:
+    """Whose gradient is dense, so that its rows are written."""
     numbers = make.integers(rows, tokens)
     return (lambda w: fn.embedding(numbers, w)), [make(rows, width)]
 
@@ -196,6 +199,15 @@ KERNELS = (
     vector("gelu", elementwise(fn.gelu)),
     vector("add", elementwise(torch.add, 2)),
     vector("loss", cross_entropy),
+    MeasuredKernel(
+        "embedding",
+        axes=("tokens", "width", "rows"),
+        points=((16, 1024), (64, 1024), (256, 8192)),
+        quick=((16, 512), (32, 256), (256, 2048)),
+        check=(256, 256, 1024),
+        build=embedding,
+        backward_only=1,
+    ),
 )
 
 
@@ -237,18 +249,19 @@ def tables(
         for sizes in itertools.product(*points)
     ]
     check = pass_seconds(kernel.build, kernel.check, make, least_s)
-    for name, column, checked in zip(
-        ("forward", "backward"), zip(*times, strict=True), check, strict=True
+    whole = len(points)
+    passes = ("forward", whole - kernel.backward_only), ("backward", whole)
+    for (name, axes), column, checked in zip(
+        passes, zip(*times, strict=True), check, strict=True
     ):
-        table = MeasuredTable(kernel.axes, floats(points), column)
+        each = math.prod(map(len, points[axes:]))
+        table = MeasuredTable(
+            kernel.axes[:axes], floats(points[:axes]), column[::each]
+        )
+        between = float(table_seconds(table, kernel.check[:axes]))
         yield (
             f"{kernel.name} {name}",
-            replace(
-                table,
-                residual=abs(
-                    float(table_seconds(table, kernel.check)) / checked - 1
-                ),
-            ),
+            replace(table, residual=abs(between / checked - 1)),
         )
 
 

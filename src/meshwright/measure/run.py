@@ -27,19 +27,18 @@ from ..describe.chip import Chip
 from ..describe.cluster import Cluster
 from ..describe.measured import MeasuredTable, Overhead
 from ..describe.network import Dim, Network
+from ..describe.read import read, to_dict
 from ..formats import parse_json, read_text, write_whole
 from ..program.cpu import CPU, cpu_seconds
 from ..train.launch import fork_ranks
 from ..train.record import peak_bytes
 from . import engine, kernels, low
-from .kernels import floats
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FLAT = (2**10, 2**14, 2**16, 2**17, 2**18, 2**20, 2**23)
 QUICK_FLAT = (2**10, 2**15, 2**20)
 CONTEXT = "context"
 """Item of what a process holds before it has a model."""
-SINGLE = ("accumulate", "copy", "optimizer")
 Say = Callable[[str], None]
 
 
@@ -76,12 +75,7 @@ def items(
                 1,
                 partial(measure_kernel, w, precision, kernel),
             )
-        yield (
-            f"{precision}/embedding",
-            1,
-            partial(measure_embedding, w, precision),
-        )
-        for name in SINGLE:
+        for name in kernels.SINGLE:
             yield (
                 f"{precision}/{name}",
                 1,
@@ -126,36 +120,8 @@ def measure_kernel(
     make = kernels.Make(device, DTYPES[precision])
     points = kernel.quick if w.quick else kernel.points
     return {
-        name: table_as_json(table)
+        name: to_dict(table)
         for name, table in kernels.tables(kernel, points, make, w.least_s)
-    }
-
-
-def measure_embedding(
-    w: Wanted, precision: str, device: torch.device
-) -> dict[str, Any]:
-    """Forward by tokens and width; backward also by the rows of the gradient, which is dense."""
-    tokens, width, rows = (
-        ((16, 512), (32, 256), (256, 2048))
-        if w.quick
-        else ((16, 1024), (64, 1024), (256, 8192))
-    )
-    make = kernels.Make(device, DTYPES[precision])
-    cells = [(t, d, r) for t in tokens for d in width for r in rows]
-    times = {
-        cell: kernels.pass_seconds(kernels.embedding, cell, make, w.least_s)
-        for cell in cells
-    }
-    forward = tuple(times[t, d, rows[0]][0] for t in tokens for d in width)
-    back = tuple(times[cell][1] for cell in cells)
-    axes = ("tokens", "width", "rows")
-    return {
-        "embedding forward": table_as_json(
-            MeasuredTable(axes[:2], floats((tokens, width)), forward)
-        ),
-        "embedding backward": table_as_json(
-            MeasuredTable(axes, floats((tokens, width, rows)), back)
-        ),
     }
 
 
@@ -167,7 +133,7 @@ def measure_single(
     """
     make = kernels.Make(device, torch.float32)
     return {
-        name: table_as_json(
+        name: to_dict(
             kernels.single(
                 make, name, QUICK_FLAT if w.quick else FLAT, w.least_s
             )
@@ -254,16 +220,6 @@ def on_ranks(
         return json.loads(answer.read_text("utf-8"))
 
 
-def table_as_json(table: MeasuredTable) -> dict[str, Any]:
-    """A table as JSON."""
-    return {
-        "axes": table.axes,
-        "points": table.points,
-        "seconds": table.seconds,
-        "residual": table.residual,
-    }
-
-
 def origin(w: Wanted) -> dict[str, Any]:
     """Source and date of everything that is measured now."""
     what = (
@@ -291,7 +247,9 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
     """The calibrated machine: one rank's chip, the network of its ranks, its engine."""
     from_here = origin(w)
     tables = {
-        f"{precision}/{name}": table_of(plain_table, from_here)
+        f"{precision}/{name}": replace(
+            read(MeasuredTable, plain_table, name), sources=from_here
+        )
         for precision in w.precisions
         for item, value in measured.items()
         if item.startswith(precision + "/")
@@ -311,20 +269,6 @@ def machine(w: Wanted, measured: Measured) -> Cluster:
                     base, feature, ranks, rows, sources=from_here
                 )
     return base
-
-
-def table_of(
-    data: dict[str, Any], sources: dict[str, Any], fit: str = ""
-) -> MeasuredTable:
-    """The table of plain data."""
-    return MeasuredTable(
-        tuple(data["axes"]),
-        points=floats(data["points"]),
-        seconds=tuple(data["seconds"]),
-        residual=data["residual"],
-        fit=fit,
-        sources=sources,
-    )
 
 
 def chip(
