@@ -7,6 +7,7 @@ cause, and its memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, overload
 
@@ -20,7 +21,7 @@ from ..schedule.timeline import Timeline
 from .logged import Logged, compare_log
 from .numbers import RunNumbers
 from .terms import StepCauses
-from .virtual import Virtual
+from .virtual import Virtual, idle
 from .why import explanations
 
 
@@ -91,33 +92,14 @@ class Comparison(RunNumbers):
     def _bubble(self) -> dict[str, Any] | None:
         if not self.virtual or self.predicted.layout.pp == 1:
             return None
-        b = self.virtual.bubble
-        return {
-            "measured": b.measured,
-            "measured_raw": b.measured_raw,
-            "measured_steady": b.measured_steady,
-            "expected": b.expected,
-            "closed_form": b.closed_form,
-            "balanced": b.balanced,
-            "predicted": (
-                self.replayed.timeline.makespan_s
-                * len(self.replayed.timeline.order)
-                / sum(self.replayed.timeline.busy_s)
-                - 1
-            ),
-            "as_planned": b.as_planned,
-        }
+        predicted = idle(self.replayed.timeline)
+        return {**asdict(self.virtual.bubble), "predicted": predicted}
 
     def _causes(self) -> dict[str, Any] | None:
         if not self.step:
             return None
         rows = [
-            {
-                "name": c.name,
-                "predicted_s": c.predicted_s,
-                "measured_s": c.measured_s,
-                "difference_s": c.difference_s,
-            }
+            {**asdict(c), "difference_s": c.difference_s}
             for c in self.step.causes
         ]
         left = {
