@@ -16,10 +16,10 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..cost.fit import LatencyAndRate, alpha_beta
 from ..describe.measured import MeasuredTable
@@ -358,13 +358,10 @@ def untabled(samples: list[Sample]) -> list[str]:
 
 
 def tables_by_ranks(
-    samples: list[Sample], level: int, sources: dict[str, dict[str, str]]
+    samples: list[Sample], level: int, sources: dict[str, Any]
 ) -> dict[str, MeasuredTable]:
-    """Collective -> table by ranks and bytes, of groups inside a node (level 0) or of one rank a
-    node (level 1).
-
-    Sizes are those that every group of a collective has. Groups that span both levels at once are
-    left to the formulas.
+    """Collective -> its table, of groups inside a node (level 0) or of one rank a node (level 1).
+    Groups that span both levels at once are left to the formulas.
     """
     rows = by_group(samples)
     made = {}
@@ -374,29 +371,33 @@ def tables_by_ranks(
             for (k, nodes, n), r in rows.items()
             if k == kind and (nodes == 1 if level == 0 else n == 1)
         }
-        sizes = (
-            sorted(
-                set.intersection(*({x for x, _ in r} for r in groups.values()))
-            )
-            if groups
-            else []
-        )
-        if len(sizes) < 2:
-            continue
-        ranks = sorted(groups)
-        lines = {n: alpha_beta(*zip(*groups[n], strict=True)) for n in ranks}
-        seconds = tuple(dict(groups[n])[x] for n in ranks for x in sizes)
-        fit = "; ".join(
-            f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s,"
-            f" median error {100 * x.error:.0f} %"
-            for n, x in lines.items()
-        )
-        made[kind] = MeasuredTable(
-            ("ranks", "bytes"),
-            (tuple(map(float, ranks)), tuple(sizes)),
-            seconds,
-            residual=None,
-            fit=fit[:500],
-            sources=sources,
-        )
+        if table := collective_table(groups, sources):
+            made[kind] = table
     return made
+
+
+def collective_table(
+    groups: Mapping[int, Sequence[tuple[float, float]]],
+    sources: dict[str, Any],
+) -> MeasuredTable | None:
+    """A table by ranks and bytes of what groups of a collective were measured at: ranks -> (bytes,
+    seconds). Its sizes are those that all of them have; None of fewer than two.
+    """
+    every = [{size for size, _ in rows} for rows in groups.values()]
+    sizes = sorted(set.intersection(*every)) if every else []
+    if len(sizes) < 2:
+        return None
+    ranks = sorted(groups)
+    lines = {n: alpha_beta(*zip(*groups[n], strict=True)) for n in ranks}
+    fit = "; ".join(
+        f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s,"
+        f" median error {100 * x.error:.0f} %"
+        for n, x in lines.items()
+    )
+    return MeasuredTable(
+        ("ranks", "bytes"),
+        (tuple(map(float, ranks)), tuple(map(float, sizes))),
+        tuple(float(dict(groups[n])[x]) for n in ranks for x in sizes),
+        fit=fit[:500],
+        sources=sources,
+    )

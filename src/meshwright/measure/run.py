@@ -29,6 +29,7 @@ from ..describe.measured import MeasuredTable, Overhead
 from ..describe.network import Dim, Network
 from ..describe.read import read, to_dict
 from ..formats import parse_json, read_text, write_whole
+from ..formats.nccl_tests import collective_table
 from ..program.cpu import CPU, cpu_seconds
 from ..train.launch import fork_ranks
 from ..train.record import peak_bytes
@@ -313,32 +314,18 @@ def network(w: Wanted, measured: Measured, sources: dict[str, Any]) -> Network:
     """
     tables = {}
     for kind in engine.KINDS:
-        ranks = [n for n in w.ranks if f"{kind}/{n}" in measured]
-        rows = {n: measured[f"{kind}/{n}"] for n in ranks}
-        if not rows:
-            continue
-        sizes = tuple(float(row[0]) for row in rows[ranks[0]])
+        rows = {
+            n: measured[f"{kind}/{n}"]
+            for n in w.ranks
+            if f"{kind}/{n}" in measured
+        }
         for column, name in ((1, kind), (2, kind + CPU)):
-            lines = {
-                n: alpha_beta(sizes, [row[column] for row in rows[n]])
-                for n in ranks
+            groups = {
+                n: [(row[0], row[column]) for row in of]
+                for n, of in rows.items()
             }
-            fit = "; ".join(
-                f"{n} ranks: {x.latency:.3g} s + bytes / {x.rate:.3g} B/s, median error"
-                f" {100 * x.error:.0f} %"
-                for n, x in lines.items()
-            )
-            seconds = tuple(
-                float(row[column]) for n in ranks for row in rows[n]
-            )
-            tables[name] = MeasuredTable(
-                ("ranks", "bytes"),
-                points=(tuple(map(float, ranks)), sizes),
-                seconds=seconds,
-                residual=None,
-                fit=fit,
-                sources=sources,
-            )
+            if table := collective_table(groups, sources):
+                tables[name] = table
     if not tables:
         return Network(
             "alone", (Dim("alone", 1e9, 0.0, efficiency=1.0),), sources=sources
