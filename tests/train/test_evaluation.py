@@ -26,11 +26,11 @@ from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
 from meshwright.train import data, feed, texts  # noqa: E402
 from meshwright.train.initial import initialise  # noqa: E402
-from meshwright.train.log import clock  # noqa: E402
 from meshwright.train.loop import Trainer, rate  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.session import evaluate  # noqa: E402
 from meshwright.train.storage import Writer  # noqa: E402
+from meshwright.units import show  # noqa: E402
 from refusals import refusal  # noqa: E402
 
 
@@ -109,7 +109,9 @@ def test_what_is_held_out_is_never_trained_on(tmp_path: Path) -> None:
     for words, held in ((f"{a}", 3), (f"{a} 0.5, {b} 0.5", 4)):
         source = data.opened(words, 256, 8, 1, held)
         trained = {int(row[0]) for row in source.samples(0, 200)}
-        kept = [int(row[0]) for row in data.HeldOut(source).samples(0, held)]
+        apart = data.opened(words, 256, 8, 1, held, evaluation=True)
+        kept = [int(row[0]) for row in apart.samples(0, held)]
+        assert (apart.samples(held, held) == apart.samples(0, held)).all()
         assert len(set(kept)) == held and not trained & set(kept)
         assert len(trained) + held == 20 * (1 + ("," in words))
     with refusal("none is left to train on"):
@@ -217,7 +219,7 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     texts.prepare(tmp_path / "a.jsonl", tmp_path / "a")
     texts.prepare(tmp_path / "a.txt", tmp_path / "b")
     assert data.end_of(str(tmp_path / "a")) == 0
-    row = data.File(tmp_path / "a", 256, 10, 1).at(0)
+    row = data.File(tmp_path / "a", 256, 10, 1, evaluation=True).sample(0)
     assert data.begins(row[None, :-1], 0) == ((0, 3, 7),)
     with refusal("does not say which token ends a document"):
         data.end_of(str(tmp_path / "b"))
@@ -233,12 +235,6 @@ def test_the_end_of_a_document_is_known_from_its_file(tmp_path: Path) -> None:
     with refusal("b' ends documents by another token than data"):
         feed.end_token(s)
     assert feed.end_token(replace(s, eval_data=s.data)) == 0
-
-
-def test_clocks() -> None:
-    said = {5.4: "5 s", 60: "1 min", 200: "3 min 20 s", 18420: "5 h 7 min"}
-    assert {seconds: clock(seconds) for seconds in said} == said
-    assert clock(2 * 86400 + 4 * 3600 + 59) == "2 d 4 h"
 
 
 def test_a_run_says_what_it_waits_for(
@@ -291,7 +287,7 @@ def test_a_run_says_what_it_waits_for(
     stalls = steps[2]["checkpoint_s"] + steps[2]["eval_s"]
     assert steps[2]["elapsed_s"] >= steps[2]["step_time_s"] + stalls
     last = capfd.readouterr().err.splitlines()[-1]
-    whole = clock(sum(row["elapsed_s"] for row in steps))
+    whole = show(sum(row["elapsed_s"] for row in steps), "s")
     assert f"norm {steps[-1]['gradient_norm']:.3g}  lr 0.0001  " in last
     assert last.startswith("step 6/6") and last.endswith(f"{whole} in all")
     why = [*compare(read_run(Path("run"))).why()]

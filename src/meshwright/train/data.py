@@ -119,54 +119,53 @@ class File(Samples):
     """A token file, read in place."""
 
     def __init__(
-        self, path: Path, vocab: int, seq: int, seed: int, held_out: int = 0
+        self,
+        path: Path,
+        vocab: int,
+        seq: int,
+        seed: int,
+        held_out: int = 0,
+        evaluation: bool = False,
     ) -> None:
-        """vocab: of the model;  held_out: so many samples at its end are for evaluation;  BadInput
-        if the file is damaged or too small, or has tokens the model has not.
+        """vocab: of the model;  held_out: so many samples at its end are for evaluation;
+        evaluation: these are read, in their order and again from the first after the last (of a
+        file that holds none out, all), and not the others in a random order.  BadInput if the file
+        is damaged or too small, or has tokens the model has not.
         """
         header = read_header(path)
         if header["vocab"] > vocab:
             raise BadInput(
                 f"{path} was made with {header['vocab']} tokens, but model.vocab is only {vocab}"
             )
-        self.seq, self.seed, self.whole = (
-            seq,
-            seed,
-            (header["tokens"] - 1) // seq,
-        )
-        self.count = self.whole - held_out
-        if self.whole < 1:
+        whole = (header["tokens"] - 1) // seq
+        trained = whole - held_out
+        if whole < 1:
             raise BadInput(
                 f"{path} holds {header['tokens']} tokens, less than one sequence of {seq} and its"
                 " last target"
             )
-        if self.count < 1:
+        if trained < 1:
             raise BadInput(
-                f"{path} holds {self.whole} sequences of {seq} tokens: none is left to train on"
+                f"{path} holds {whole} sequences of {seq} tokens: none is left to train on"
                 f" after {held_out} for evaluation (train.eval_batches, train.eval_data)"
             )
         self.tokens = np.memmap(
             sibling(path, ".bin"), DTYPES[header["dtype"]], "r"
         )
-        self.order = Shuffle(self.count, seed, 0)
+        self.seq, self.seed = seq, seed
+        self.first, self.count = (
+            (trained, held_out) if evaluation and held_out else (0, trained)
+        )
+        self.order = None if evaluation else Shuffle(self.count, seed, 0)
 
     def sample(self, i: int) -> Tokens:
         """Sample i of the run: the i-th of its epoch's order."""
         epoch, place = divmod(i, self.count)
-        if epoch != self.order.epoch:
-            self.order = Shuffle(self.count, self.seed, epoch)
-        return self.at(self.order[place])
-
-    def held(self, i: int) -> Tokens:
-        """Sample i of those for evaluation (again from the first after the last); of a file that
-        holds none out, of all.
-        """
-        left = self.whole - self.count
-        return self.at(self.count + i % left if left else i % self.whole)
-
-    def at(self, place: int) -> Tokens:
-        """The sample at a place of the file."""
-        start = place * self.seq
+        if self.order is not None:
+            if epoch != self.order.epoch:
+                self.order = Shuffle(self.count, self.seed, epoch)
+            place = self.order[place]
+        start = (self.first + place) * self.seq
         sample: Tokens = self.tokens[start : start + self.seq + 1].astype(
             np.int64
         )
@@ -186,11 +185,6 @@ class Blend(Samples):
         file, place = self.whose(i)
         return self.files[file].sample(place)
 
-    def held(self, i: int) -> Tokens:
-        """Sample i of those for evaluation."""
-        file, place = self.whose(i)
-        return self.files[file].held(place)
-
     def whose(self, i: int) -> tuple[int, int]:
         """(file, how many samples it gave before): the first file takes a sample whenever its share
         of all so far passes a whole number, the second so of what is left, and so on.
@@ -203,17 +197,6 @@ class Blend(Samples):
             i = i - before
             left = left - share
         return len(self.shares) - 1, i
-
-
-class HeldOut(Samples):
-    """The samples of a source that are for evaluation, in their order."""
-
-    def __init__(self, source: File | Blend) -> None:
-        self.source = source
-
-    def sample(self, i: int) -> Tokens:
-        """The i-th of them."""
-        return self.source.held(i)
 
 
 def files(data: str) -> list[tuple[Path, float | None]]:
@@ -244,22 +227,39 @@ def files(data: str) -> list[tuple[Path, float | None]]:
 
 
 def opened(
-    data: str, vocab: int, seq: int, seed: int, held_out: int = 0
+    data: str,
+    vocab: int,
+    seq: int,
+    seed: int,
+    held_out: int = 0,
+    evaluation: bool = False,
 ) -> File | Blend:
     """The samples of one or several token files, `held_out` of them for evaluation, each file its
-    share of these.
+    share of these. evaluation: as `File` has it.
     """
     named = files(data)
     if len(named) == 1:
         return File(
-            named[0][0], vocab=vocab, seq=seq, seed=seed, held_out=held_out
+            named[0][0],
+            vocab,
+            seq,
+            seed=seed,
+            held_out=held_out,
+            evaluation=evaluation,
         )
     sizes = [
         share or float(read_header(path)["tokens"]) for path, share in named
     ]
     parts = [math.ceil(held_out * size / sum(sizes)) for size in sizes]
     each = [
-        File(path, vocab, seq, seed=seed + i, held_out=part)
+        File(
+            path,
+            vocab,
+            seq,
+            seed=seed + i,
+            held_out=part,
+            evaluation=evaluation,
+        )
         for i, ((path, _), part) in enumerate(zip(named, parts, strict=True))
     ]
     return Blend(each, sizes)

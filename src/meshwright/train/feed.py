@@ -21,7 +21,6 @@ from .attempt import RunPlan
 from .data import (
     Blend,
     File,
-    HeldOut,
     Source,
     Synthetic,
     batch_of,
@@ -43,14 +42,17 @@ def source(job: Job, settings: Settings) -> Source:
     return token_files(job, settings)
 
 
-def token_files(job: Job, settings: Settings) -> File | Blend:
-    """The samples of the run's token files, those for evaluation held out."""
+def token_files(
+    job: Job, settings: Settings, evaluation: bool = False
+) -> File | Blend:
+    """The samples of the run's token files without those held out for evaluation, or these."""
     return opened(
         tokens(settings),
         vocab=job.model.vocab,
         seq=job.T,
         seed=settings.seed,
         held_out=held_out(job, settings),
+        evaluation=evaluation,
     )
 
 
@@ -86,10 +88,10 @@ def of_evaluation(job: Job, settings: Settings) -> Source:
     if registry.is_own(s.eval_data):
         return own(job, s, "eval_data")
     if s.eval_data is not None:
-        return HeldOut(opened(s.eval_data, m.vocab, job.T, s.seed))
+        return opened(s.eval_data, m.vocab, job.T, s.seed, evaluation=True)
     if s.data == "synthetic":
         return Synthetic(m.vocab, job.T, s.seed + 1)
-    return HeldOut(token_files(job, s))
+    return token_files(job, s, evaluation=True)
 
 
 def batches(plan: RunPlan, trainer: Trainer, first: int) -> Iterator[Batch]:

@@ -238,9 +238,9 @@ class RunLog:
         )
         mean = self.elapsed / (done - self.first)
         time_s = (
-            f"{clock(mean * (steps - done))} left"
+            f"{show(mean * (steps - done), 's')} left"
             if done < steps
-            else f"{clock(self.elapsed)} in all"
+            else f"{show(self.elapsed, 's')} in all"
         )
         norm = row["gradient_norm"]
         return "  ".join(
@@ -287,19 +287,6 @@ class RunLog:
             self.file.close()
         for board in self.boards:
             board.close()
-
-
-def clock(seconds: float) -> str:
-    """A time for people: 12 s, 3 min 20 s, 5 h 7 min, 2 d 4 h."""
-    whole = round(seconds)
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    for (name, size), (below, part) in zip(units, units[1:], strict=False):
-        if whole >= size:
-            rest = whole % size // part
-            return f"{whole // size} {name}" + (
-                f" {rest} {below}" if rest else ""
-            )
-    return f"{whole} s"
 
 
 def digits(loss: float | None) -> str:
