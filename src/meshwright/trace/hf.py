@@ -32,7 +32,10 @@ MOST_LAYERS = 1000
 """More than any model has; a module for each would be built."""
 COUNTS = ("layer", "expert", "head", "block")
 """Words in keys that count modules."""
-INSTALL = "where transformers has its code, pip install 'meshwright[hf]' counts it by tracing that code"
+INSTALL = (
+    "where transformers has its code, pip install 'meshwright[hf]' counts it by tracing that"
+    " code"
+)
 
 
 def installed() -> bool:

@@ -153,9 +153,9 @@ class File(Samples):
             sibling(path, ".bin"), DTYPES[header["dtype"]], "r"
         )
         self.seq, self.seed = seq, seed
-        self.first, self.count = (
-            (trained, held_out) if evaluation and held_out else (0, trained)
-        )
+        apart = evaluation and held_out > 0
+        self.first = trained if apart else 0
+        self.count = held_out if apart else trained
         self.order = None if evaluation else Shuffle(self.count, seed, 0)
 
     def sample(self, i: int) -> Tokens:
