@@ -211,15 +211,6 @@ def test_limits_say_whose_price_they_take(
     assert "rent: epoch-h100 at 3.5 USD/h (Nebius, September 2024" in told
 
 
-def test_a_router_flag_nobody_knows_is_not_harmless() -> None:
-    from meshwright.formats import bridge
-
-    text = SCRIPT.rstrip() + " --moe-router-foo 3 --moe-router-dtype fp32\n"
-    found = bridge.read_file("pretrain.sh", text)
-    assert [*found.left] == ["moe_router_foo"]
-    assert "moe_router_dtype" in found.harmless
-
-
 def test_a_sweep_says_whose_price_is_missing(
     shell: Shell,
 ) -> None:

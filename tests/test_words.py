@@ -7,38 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import meshwright
 from shell import Shell
-
-SOURCE = Path(meshwright.__file__).parent
-OLD = (
-    "eight of ten published runs took",
-    "of those looked at fit",
-    "combinations of degrees against the rule",
-    "nothing that uses all chips evenly fits",
-    "the replicas that",
-    "Lay a measured training step",
-    "hold them against the published",
-    "communication starts to bind, in both editions of the scaling book.\n",
-    "Model chunks a device holds (virtual",
-    "largest tensor-parallel degree that hides",
-    "is no folder of a run",
-    "parts of the step that wait for nobody took",
-    "Chips of the context row",
-)
-"""What read as a translation; what stands instead says the same in the words of the field."""
-HELP = "communication starts to bind, in both editions of the scaling book.\n"
-
-
-@pytest.mark.parametrize("words", OLD)
-def test_translated_words_are_gone(words: str) -> None:
-    rooms = [f for f in SOURCE.rglob("*.py") if "web" not in f.parts]
-    found = [
-        f.name
-        for f in rooms
-        if words in re.sub(r'"\s*\n\s*f?"', "", f.read_text("utf-8"))
-    ]
-    assert not found
 
 
 def test_an_answer_says_what_next(tmp_path: Path, shell: Shell) -> None:

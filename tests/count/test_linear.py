@@ -115,19 +115,6 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     assert timer.layer([op]).weight_pass == pytest.approx(d_weight)
 
 
-def test_few_tokens_a_device_are_no_bargain():
-    """The corner that a search finds when accumulation is free: 256 tokens a device, 256
-    microbatches.
-    """
-    big = Job("llama3-405b", "16384xh100-sxm", 2048)
-    corner = cut("tp1 cp32 pp64 dp8 zero1 zb-h2")
-    usual = cut("tp4 cp8 pp64 dp8 zero1 zb-h2")
-    assert (
-        predict(big, corner).step_time_s
-        > 1.4 * predict(big, usual).step_time_s
-    )
-
-
 BLOCKS = {"fp8": 1 + 1 / 32, "fp4": 0.5 + 1 / 16}
 
 

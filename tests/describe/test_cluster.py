@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Cluster, Dim, Job, Layout, Network, plan, predict
+from meshwright import Cluster, Dim, Job, Network, plan, predict
 from meshwright.catalog import chip, network
 from meshwright.formats import torchrun
 from meshwright.num import product
@@ -127,17 +127,3 @@ def test_shared_adapters_need_no_note(chips: int, each: int) -> None:
     )
     assert f"as {each} of the 8" in note and "adapter" not in note
     assert ("no slower" in note) == (each != 6)
-
-
-def test_nothing_is_predicted_or_planned_on_it() -> None:
-    """One dimension of 2 for 8 chips: collectives would run over 8 all the same."""
-    network = Network("pair", (Dim("near", 9e11, 1e-6, 2),))
-    job = Job(
-        "llama3-8b",
-        Cluster(chip("h100-sxm"), network, 8),
-        64,
-        Layout(dp=8),
-    )
-    for answer in (lambda: predict(job), lambda: plan(job)):
-        with refusal("network pair .near 2. joins at most 2 chips, not 8"):
-            answer()

@@ -180,13 +180,6 @@ def test_the_attention_kernel_is_named_or_the_frameworks() -> None:
     ).fused_attention
 
 
-def test_gradients_are_as_wide_as_the_framework_or_the_job_has_them() -> None:
-    assert gradients_of(framework="megatron-bridge") == 2.0
-    half = Software(gradients="half")
-    pure = job(precision="bf16", software=half).precision
-    assert pure == PRECISIONS["bf16-pure"]
-
-
 def test_software_is_refused_by_sets_that_ask_nothing() -> None:
     with refusal("assumptions lbl-2024 say themselves .* no cuda graphs; use"):
         job(assumptions="lbl-2024", software=Software(cuda_graphs="full"))

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import pickle
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -136,14 +135,6 @@ def test_every_catalogue_entry_hashes_and_pickles() -> None:
             assert pickle.loads(pickle.dumps(thing)) == thing and isinstance(
                 hash(thing), int
             )
-
-
-def test_predictions_can_be_cached() -> None:
-    cached = lru_cache(predict)
-    assert (
-        cached(JOB) is cached(copy.deepcopy(JOB))
-        and cached.cache_info().hits == 1
-    )
 
 
 def test_a_table_of_a_user_is_frozen() -> None:

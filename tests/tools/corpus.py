@@ -5,9 +5,11 @@ numbers, not a proof.
     python tests/tools/corpus.py diff --since REV       every commit after REV against the one before it
     python tests/tools/corpus.py write --reason TEXT    answer the same questions anew, with date and reason
 
-Seeded command lines (`corpus_questions`): 400 steps (seconds by cause, bytes by kind), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A
-difference is no error: each commit that changes numbers names the rows it may change, and this
-shows them. A number that agrees here is not proven right.
+The questions are the command lines in the file, once drawn at random and then kept: 400 steps
+(seconds by cause, bytes by kind), the first ten of 25 plans, 8 limits, 40 rooflines; all digits. A
+line {"ask": "predict ...", "answer": {}} adds one. A difference is no error: each commit that
+changes numbers names the rows it may change, and this shows them. A number that agrees here is not
+proven right.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,12 @@ sys.path.insert(
     os.environ.get("CORPUS_SOURCES") or str(Path(__file__).parents[2] / "src"),
 )
 
-import corpus_questions as questions
 from corpus_diff import Change, changes, report
 
 from meshwright.cli.main import main as meshwright
 
 STORED = Path(__file__).with_name("corpus.jsonl")
 ROOT = Path(__file__).parents[2]
-SEED, STEPS, ROOFLINES = 8, 400, 40
 LAYOUT = (
     "tp",
     "cp",
@@ -88,25 +88,19 @@ def ask(line: str) -> dict[str, Any] | str:
 
 def answer(line: str) -> dict[str, Any]:
     """What the corpus keeps of the answer: field -> number or text; zeros are left out."""
-    return kept(line, ask(line))
-
-
-def kept(line: str, found: dict[str, Any] | str) -> dict[str, Any]:
-    """The fields of an answer that are kept."""
+    found = ask(line)
     if isinstance(found, str):
         return {"refused": found}
-    return {
-        k: v for k, v in KINDS[line.split()[0]](line, found).items() if v != 0
-    }
+    return {k: v for k, v in KINDS[line.split()[0]](found).items() if v != 0}
 
 
-def of_step(line: str, found: dict[str, Any]) -> dict[str, Any]:
+def of_step(found: dict[str, Any]) -> dict[str, Any]:
     """Step time, its causes, and bytes by kind."""
     parts = ("step_time_s", "microbatches", "time_s", "memory_bytes")
     return flat({k: found[k] for k in parts})
 
 
-def of_plan(line: str, found: dict[str, Any]) -> dict[str, Any]:
+def of_plan(found: dict[str, Any]) -> dict[str, Any]:
     """The first ten layouts with seconds and bytes, and how many there were."""
     rows: dict[str, Any] = {"searched": found["searched"]}
     for i, p in enumerate(
@@ -140,7 +134,7 @@ def name_of(layout: dict[str, Any]) -> str:
     )
 
 
-def of_limits(line: str, found: dict[str, Any]) -> dict[str, Any]:
+def of_limits(found: dict[str, Any]) -> dict[str, Any]:
     """The points of the curve, where it ends, and the smooth curve's chips and utilisation."""
     (s,) = found["scenarios"]
     smooth = [
@@ -164,7 +158,7 @@ def of_limits(line: str, found: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def of_roofline(line: str, found: dict[str, Any]) -> dict[str, Any]:
+def of_roofline(found: dict[str, Any]) -> dict[str, Any]:
     """Thresholds, theory, the best splits, and each scheme without its curve."""
     schemes = {
         s["name"]: {k: v for k, v in s.items() if k not in ("name", "curve")}
@@ -211,42 +205,21 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     )
 
 
-def drawn() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The seeded questions and their answers."""
-    for line, found in questions.steps(SEED, ask, STEPS):
-        yield line, kept(line, found)
-    for line in (
-        *questions.PLANS,
-        *questions.LIMITS,
-        *questions.rooflines(SEED, ROOFLINES),
-    ):
-        yield line, answer(line)
-
-
 def stored(path: Path = STORED) -> dict[str, dict[str, Any]]:
     """Question -> answer of a corpus file."""
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     return {row["ask"]: row["answer"] for row in rows if "ask" in row}
 
 
-def write(reason: str, path: Path = STORED, anew: bool = False) -> None:
-    """Answer the stored questions (or draw them) and write them, one a line, under a line with date
-    and reason.
-    """
-    rows: Iterable[tuple[str, dict[str, Any]]] = (
-        drawn()
-        if anew or not path.exists()
-        else ((line, answer(line)) for line in stored(path))
-    )
+def write(reason: str, path: Path = STORED) -> None:
+    """Answer the stored questions and write them, one a line, under a line with date and reason."""
     head = {
         "date": date.today().isoformat(),
         "commit": git("rev-parse", "--short", "HEAD"),
         "reason": reason,
     }
-    lines = [
-        json.dumps(head),
-        *(json.dumps({"ask": line, "answer": found}) for line, found in rows),
-    ]
+    rows = [{"ask": line, "answer": answer(line)} for line in stored(path)]
+    lines = map(json.dumps, (head, *rows))
     path.write_text("\n".join(lines) + "\n", "utf-8")
 
 
@@ -307,9 +280,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("command", choices=("write", "diff"))
     parser.add_argument("--reason", default="", help="why it is written anew")
-    parser.add_argument(
-        "--anew", action="store_true", help="draw the questions again, too"
-    )
     parser.add_argument("--corpus", type=Path, default=STORED)
     parser.add_argument(
         "--since", metavar="REV", help="diff: each commit after REV"
@@ -335,7 +305,7 @@ def main() -> None:
     if given.command == "write":
         if not given.reason:
             parser.error("write needs a --reason")
-        write(given.reason, given.corpus, given.anew)
+        write(given.reason, given.corpus)
     elif given.since:
         for title, found, asked in since(given.since, given.corpus):
             print(
