@@ -86,6 +86,7 @@ def settings() -> Iterator[Set]:
     where = {
         "dispatcher": {"ep": 2},
         "ep_overlap": {"ep": 2, "microbatch": 1},
+        "shared_overlap": {"ep": 2},
         "stage_message": {"pp": 2, "tp": 2, "sequence_parallel": False},
     }
     for f in fields(Software):

@@ -632,6 +632,28 @@ def test_messages_beside_weight_gradients() -> None:
     assert timer().layer([apart]).weight_pass == pytest.approx(5.0)
 
 
+def test_messages_of_experts_hide_behind_shared_ones_alone() -> None:
+    """Forward 10 s of shared experts beside 24 s of messages, backward 20 s beside 30 s; neither
+    attention nor the experts that wait for the messages hide any.
+    """
+    ops = [
+        op("attention/core", 100.0),
+        op("experts/dispatch", 1.0, comm=sends("tp", 47.0)),
+        op("experts/up", 100.0, back=sends("tp", 59.0)),
+        op("shared/up", 6.0),
+        op("shared/down", 4.0),
+    ]
+    how = Overlap(cp=Hide("layer"), tp=Hide("shared expert"))
+    causes = timer(how).layer(ops).causes
+    assert [each.tp_comm for each in causes] == [24.0 - 10.0, 30.0 - 20.0]
+    lonely = timer(how).layer(ops[:3]).causes
+    assert [each.tp_comm for each in lonely] == [24.0, 30.0]
+    keys = [op("attention/core", 12.0, comm=sends("cp", 23.0)), *ops[1:]]
+    apart = timer(how).layer(keys).causes.forward
+    left = 10.0 * (1.0 - 12.0 / (12.0 + 101.0 + 10.0))
+    assert apart.cp_comm == 0.0 and apart.tp_comm == pytest.approx(24.0 - left)
+
+
 def test_budgets_of_operations() -> None:
     halves = [
         Half(scope, Seconds(), NOTHING) for scope in ("a", "b", "a", "b")
@@ -642,6 +664,11 @@ def test_budgets_of_operations() -> None:
     assert scopes(halves, of, "weight gradient") == [[2], [3]]
     assert scopes(halves, of, "layer") == [[0, 1], [2, 3]]
     assert scopes(halves, [0, 0, 0, 1], "sublayer") == [[0, 2], [1], [3]]
+    halves = [
+        Half(part, Seconds(), NOTHING)
+        for part in ("experts", "indexer", "shared")
+    ]
+    assert scopes(halves, [0, 0, 0], "sublayer") == [[0, 2], [1]]
 
 
 def test_sums_of_a_layer() -> None:

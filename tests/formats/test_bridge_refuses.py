@@ -487,6 +487,16 @@ def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
             "recompute full sends tokens to experts again",
         ),
         (
+            {"tp": 1, "dp": 64, "ep": 8},
+            {"ep_overlap": True, "shared_overlap": True},
+            "beside shared experts or beside another microbatch",
+        ),
+        (
+            {"tp": 1, "dp": 64, "ep": 8},
+            {"dispatcher": "allgather", "shared_overlap": True},
+            "beside an all-to-all alone",
+        ),
+        (
             {"tp": 1, "dp": 64, "ep": 8, "recompute": "full"},
             {"cuda_graphs": "parts"},
             "cuda_graphs parts takes none or parts of a layer",
@@ -494,7 +504,7 @@ def test_torchtitan_shares_experts_out_over_shards(name: str) -> None:
     ],
 )
 def test_megatron_does_not_take_some_settings_beside_each_other(
-    layout: dict[str, int], software: dict[str, str], reason: str
+    layout: dict[str, int], software: dict[str, str | bool], reason: str
 ) -> None:
     """arguments.py, validate_args; transformer_config.py, __post_init__ (d98e8a6)."""
     on = cluster("64xh100-sxm")

@@ -41,6 +41,8 @@ CAUSE_OF = {
 WIDE = ("sublayer", "layer", "step")
 """Scopes of `Hide` that are wider than the operation that sends."""
 WEIGHT_GRADIENT = "weight gradient"
+SHARED = "shared expert"
+"""Scope of `Hide` that is one part of a feed-forward."""
 BACKWARD = 1
 """Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
 
@@ -107,7 +109,7 @@ class Half(NamedTuple):
     """One pass of one operation."""
 
     scope: str
-    """The sublayer it belongs to."""
+    """The part of a layer it belongs to: the first word of its path."""
     time: Seconds
     """Nothing hidden yet, but for SUMMA's panels."""
     sent: Load
@@ -302,7 +304,7 @@ class Timer:
         if op.kind == "matmul" and work is op.backward:
             share = 0.5 if len(each) == 1 else 1.0
             weights = share * (each[-1][0] + each[-1][1])
-        part = sublayer(op.name)
+        part = op.name.split("/", 1)[0]
         if not work.comm:
             return Half(part, Seconds(compute, memory), NOTHING, weights)
         cut = not (isinstance(op.panels, SCALARS) and op.panels == 0)
@@ -509,8 +511,10 @@ class Budget:
         work = [
             half.weights
             if how.scope == WEIGHT_GRADIENT
+            else used
+            if how.scope == SHARED and half.scope != "shared"
             else half.time.compute + half.time.memory
-            for half in self.halves
+            for half, used in zip(self.halves, self.used, strict=True)
         ]
         sending = {i for i, seconds in enumerate(sent) if not _never(seconds)}
         hidden: list[Num] = [0.0] * self.passes
@@ -575,7 +579,8 @@ def scopes(
     budgets: dict[tuple[int, str], list[int]] = {}
     for i, (number, half) in enumerate(zip(pass_of, halves, strict=True)):
         budgets.setdefault(
-            (number, half.scope if scope == "sublayer" else ""), []
+            (number, sublayer(half.scope) if scope == "sublayer" else ""),
+            [],
         ).append(i)
     return list(budgets.values())
 

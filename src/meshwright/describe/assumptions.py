@@ -354,6 +354,7 @@ class Hide(Checked):
             "none",
             "weight gradient",
             "operation",
+            "shared expert",
             "sublayer",
             "layer",
             "step",
@@ -361,9 +362,9 @@ class Hide(Checked):
         ),
     ] = "none"
     """Whose seconds they hide behind, each second once: the product of an operation that makes its
-    "weight gradient" (backward passes only, Megatron-LM), the "operation" that sends, its
-    "sublayer" (attention or feed-forward), its "layer", or the whole "step", as if any microbatch
-    could hide what another sends; or "none"."""
+    "weight gradient" (backward passes only, Megatron-LM), the "operation" that sends, the
+    "shared expert" beside it, its "sublayer" (attention or feed-forward), its "layer", or the whole
+    "step", as if any microbatch could hide what another sends; or "none"."""
     share: Annotated[AnyShare, HIDING] = 1.0
     """Of those seconds."""
     slow: Annotated[AnyShare, HIDING] = 0.0

@@ -169,6 +169,7 @@ class Framework(Checked):
     ep_overlap: bool
     ep_overlap_share: AnyShare
     """Of the all-to-all of the experts, what hides where it is overlapped."""
+    shared_overlap: bool
     tp_overlap: TpOverlap
     tp_overlap_share: AnyShare
     """Of what `tp_overlap` overlaps, what hides, where it does."""
@@ -340,12 +341,12 @@ class Framework(Checked):
 
     @property
     def ep_hidden(self) -> Hide:
-        """`Overlap.ep`: beside another microbatch, as long as this one's layer."""
-        return (
-            Hide("layer", most=self.ep_overlap_share)
-            if self.ep_overlap
-            else NOT_HIDDEN
-        )
+        """`Overlap.ep`: beside another microbatch, as long as this one's layer, or beside the
+        shared experts of this one.
+        """
+        if self.ep_overlap:
+            return Hide("layer", most=self.ep_overlap_share)
+        return Hide("shared expert") if self.shared_overlap else NOT_HIDDEN
 
 
 ANSWERS = {

@@ -122,6 +122,10 @@ class Software(Checked):
         None
     )
     """The experts' all-to-all overlaps with the compute of another microbatch."""
+    shared_overlap: Annotated[
+        bool | None, ActsOn("shared experts beside those of several ranks")
+    ] = None
+    """The experts' all-to-all overlaps with the shared experts of the same microbatch."""
     tp_overlap: Annotated[TpOverlap | None, ActsOn("tensor parallelism")] = (
         None
     )
