@@ -17,7 +17,6 @@ pytest.importorskip("mkdocstrings")
 sys.path.insert(0, str(HERE))
 
 import formulas  # noqa: E402
-import sets  # noqa: E402
 import snippets  # noqa: E402
 
 from meshwright.cli.command import VERBS, app  # noqa: E402
@@ -96,13 +95,6 @@ def test_formulas_are_those_of_the_functions() -> None:
     assert plain("cost.chip:exposed_memory").endswith("−compute,0)")
     grown = formulas.lines(ast.parse("xs.append(y)").body, "it")
     assert "next" in "".join(grown), "a list that grows is not left out"
-
-
-def test_every_option_of_a_set_names_the_functions_that_carry_it_out() -> None:
-    for name, how in SETS.items():
-        for joint in sets.TITLES:
-            for path in sets.laws(how, joint):
-                assert formulas.function(path), (name, path)
 
 
 @pytest.mark.parametrize("page", [p.name for p in DOCS])

@@ -69,19 +69,3 @@ def test_a_wrong_formula_is_killed_and_a_right_one_survives(
     outcome = trial.trial(root, path, wrong, names, seconds)
     assert outcome.outcome == "killed" and outcome.test in names
     assert path.read_text("utf-8") == text
-
-
-def test_a_survivor_is_equivalent_only_where_it_is_argued(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    import mutation
-
-    row = mutation.Row(
-        "cost/tree.py", 1, "", 0, "0.0 * group[0]", "0.0 / group[0]", "",
-        "survived", "", 0.0,
-    )  # fmt: skip
-    assert "nothing, in the shape" in mutation.equivalent(row)
-    assert not mutation.equivalent(row._replace(outcome="killed"))
-    assert not mutation.equivalent(row._replace(file="cost/ring.py"))
-    assert not mutation.equivalent(row._replace(after="1.0 * group[0]"))

@@ -9,6 +9,8 @@ from itertools import product
 from operator import attrgetter
 from typing import Any
 
+import pytest
+
 from by_hand import CHIP, MODEL, SET
 from meshwright import (
     Cluster,
@@ -96,34 +98,29 @@ def test_stages_that_a_node_may_shard() -> None:
     assert asked == {(0, 1), (1, 1), (1, 2)}
 
 
-def test_slots_are_tried_where_they_deal_layers_otherwise() -> None:
-    """L + 2 slots to the stages: alike in two stages, and where all have as many slots."""
-    space = ALONE.but(zero=(0,), stages=("even", "slots"))
-    for layers, pp, other in (
-        (6, 2, False),
-        (6, 3, True),
-        (7, 3, False),
-        (12, 4, True),
-        (14, 4, False),
-    ):
-        at = job(replace(DENSE, layers=layers), pp)
-        tried = values(at, space.but(pp=(pp,)), "stages")
-        assert tried == {"even", *(["slots"] if other else [])}
-
-
-def test_a_rest_is_tried_where_the_last_stage_lacks_several_layers() -> None:
-    """One missing layer is missing at the end in even stages too; and the last stage keeps one."""
-    space = ALONE.but(zero=(0,), stages=("even", "rest"))
-    for layers, pp, other in (
-        (6, 3, False),
-        (8, 3, False),
-        (7, 3, True),
-        (13, 4, True),
-        (9, 4, False),
-    ):
-        at = job(replace(DENSE, layers=layers), pp)
-        tried = values(at, space.but(pp=(pp,)), "stages")
-        assert tried == {"even", *(["rest"] if other else [])}
+@pytest.mark.parametrize(
+    ("rule", "layers", "pp", "tried"),
+    [
+        # L + 2 slots to the stages: alike in two stages, and where all have as many slots
+        ("slots", 6, 2, False),
+        ("slots", 6, 3, True),
+        ("slots", 7, 3, False),
+        ("slots", 12, 4, True),
+        ("slots", 14, 4, False),
+        # one missing layer is missing at the end in even stages too; the last stage keeps one
+        ("rest", 6, 3, False),
+        ("rest", 8, 3, False),
+        ("rest", 7, 3, True),
+        ("rest", 13, 4, True),
+        ("rest", 9, 4, False),
+    ],
+)
+def test_a_rule_is_tried_where_it_deals_layers_otherwise(
+    rule: str, layers: int, pp: int, tried: bool
+) -> None:
+    space = ALONE.but(zero=(0,), stages=("even", rule), pp=(pp,))
+    at = job(replace(DENSE, layers=layers), pp)
+    assert values(at, space, "stages") == {"even", *([rule] if tried else [])}
 
 
 def test_options_that_change_nothing_are_left_out() -> None:

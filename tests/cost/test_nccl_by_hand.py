@@ -54,64 +54,51 @@ def mixed(wait: float, bytes_: float, mix: float) -> float:
     return sqrt(wait**2 + 2 * mix * wait * bytes_ + bytes_**2)
 
 
-def ring(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
+HOPS = {
+    "LL": (NEAR.hop_ll, FAR.hop_ll, FAR.climb_ll, NEAR.ll),
+    "LL128": (NEAR.hop_ll128, FAR.hop_ll128, FAR.climb_ll128, NEAR.ll128),
+    "Simple": (NEAR.hop, FAR.hop, FAR.climb, 1.0),
+}
+"""Protocol -> seconds of a hop in a node, of one out of it by a ring and by a tree, and the share
+of the links in a node; the tuner likes the first of those that it believes to take as long."""
+
+
+def cards(g: int, protocol: str) -> float:
+    """Bytes a second out of a node by g rings side by side, each with its own card."""
+    alone = RATE_FAR * (FAR.alone if g == 1 else 1.0)
+    each = {
+        "LL": min(FAR.ll * RATE_FAR, FAR.ll_node / g),
+        "LL128": min(FAR.ll128 * alone, NEAR.channel_ll128 or inf),
+        "Simple": alone,
+    }
+    return g * each[protocol]
+
+
+def ring(g: int, n_: int, V: float, rounds: int, protocol: str) -> float:
     """g ranks in each of n_ nodes; K = rounds (n - 1) steps, of which rounds (n_ - 1) leave."""
     n = g * n_
     K, out = rounds * (n - 1), rounds * (n_ - 1)
-    hop, hop_far = (NEAR.hop_ll, FAR.hop_ll) if ll else (NEAR.hop, FAR.hop)
+    hop, hop_far, _, share = HOPS[protocol]
     wait = (K - out) * hop + out * hop_far
-    near = far = 0.0
-    if g > 1:
-        near = V * (K + NEAR.copied) / n / RATE_NEAR
-        near /= NEAR.ll if ll else 1.0
+    near = V * (K + NEAR.copied) / n / RATE_NEAR / share if g > 1 else 0.0
+    far = V * K / n / cards(g, protocol) if n_ > 1 else 0.0
     if n_ > 1:
-        # g rings of a node side by side, each with its own card
-        rate = RATE_FAR * g
-        if ll:
-            rate = min(FAR.ll * RATE_FAR, FAR.ll_node / g) * g
-        elif g == 1:
-            rate *= FAR.alone
-        far = V * K / n / rate
-    over_ = FAR if n_ > 1 else NEAR
-    return mixed(wait, max(near, far), over_.mix_ll if ll else over_.mix)
-
-
-def card_ll128(g: int) -> float:
-    """Bytes a second out of a node by LL128, g cards of it."""
-    alone = FAR.alone if g == 1 else 1.0
-    return g * min(FAR.ll128 * RATE_FAR * alone, NEAR.channel_ll128 or inf)
-
-
-def ring_ll128(g: int, n_: int, V: float, rounds: int) -> float:
-    """By LL128: inside a node with its own mix, between nodes as LL."""
-    n = g * n_
-    K, out = rounds * (n - 1), rounds * (n_ - 1)
-    wait = (K - out) * NEAR.hop_ll128 + out * FAR.hop_ll128
-    near = far = 0.0
-    if g > 1:
-        near = V * (K + NEAR.copied) / n / (RATE_NEAR * NEAR.ll128)
-    if n_ > 1:
-        far = V * K / n / card_ll128(g)
-    return mixed(wait, max(near, far), FAR.mix_ll if n_ > 1 else NEAR.mix)
+        mix = FAR.mix if protocol == "Simple" else FAR.mix_ll
+    else:
+        mix = NEAR.mix_ll if protocol == "LL" else NEAR.mix
+    return mixed(wait, max(near, far), mix)
 
 
 def tree(g: int, n_: int, V: float, protocol: str) -> float:
     depth = max(ceil(log2(n_)), 1)
-    hop, climb, near_share = {
-        "LL": (NEAR.hop_ll, FAR.climb_ll, NEAR.ll),
-        "LL128": (NEAR.hop_ll128, FAR.climb_ll128, NEAR.ll128),
-        "Simple": (NEAR.hop, FAR.climb, 1.0),
-    }[protocol]
+    hop, _, climb, share = HOPS[protocol]
     wait = 2 * (g - 1) * hop + 2 * depth * climb
-    near = V / RATE_NEAR / near_share if g > 1 else 0.0
-    out = {
-        "LL": RATE_FAR * g * FAR.climb_rate_ll,
-        "LL128": card_ll128(g) * FAR.climb_rate,
-        "Simple": RATE_FAR
-        * g
-        * FAR.climb_rate
-        * (FAR.alone if g == 1 else 1.0),
-    }[protocol]
+    near = V / RATE_NEAR / share if g > 1 else 0.0
+    out = (
+        RATE_FAR * g * FAR.climb_rate_ll
+        if protocol == "LL"
+        else cards(g, protocol) * FAR.climb_rate
+    )
     far = V / out if n_ > 1 else 0.0
     return mixed(wait, 2 * max(near, far), FAR.mix_ll)
 
@@ -141,21 +128,6 @@ def most_ll(n_: int) -> float:
     return NEAR.believed_ll[0 if n_ == 1 else 1 if n_ == 2 else 2]
 
 
-def ring_believed(g: int, n_: int, V: float, rounds: int, ll: bool) -> float:
-    n = g * n_
-    K, out = rounds * (n - 1), rounds * (n_ - 1)
-    step = NEAR.believed_step if n_ > 1 else 0.0
-    b = V * K / n
-    if ll:
-        hop = 5.0e-6 if g == 1 else 2.7e-6
-        wait = 6.6e-6 + (K - out) * max(0.6e-6, step) + out * hop
-        return wait + b * max(2 * byte(g, n_), 1 / most_ll(n_))
-    wait = 8.4e-6 + (K - out) * max(3.4e-6, 3 * step) + out * 14e-6
-    if rounds == 2 and n_ > 1 and V / n >= 64 * 8:
-        wait *= 1.4
-    return wait + b * byte(g, n_)
-
-
 def byte_ll128(g: int, n_: int, share: float, most: float) -> float:
     """Seconds a byte by LL128: a share of each rate, and no more than `most` through a card."""
     near = 1 / (share * RATE_NEAR * NEAR.believed) if g > 1 else 0.0
@@ -163,13 +135,31 @@ def byte_ll128(g: int, n_: int, share: float, most: float) -> float:
     return max(near, 1 / card / g) if n_ > 1 else near
 
 
-def ring_ll128_believed(g: int, n_: int, V: float, rounds: int) -> float:
+def ring_believed(
+    g: int, n_: int, V: float, rounds: int, protocol: str
+) -> float:
     n = g * n_
     K, out = rounds * (n - 1), rounds * (n_ - 1)
     step = NEAR.believed_step if n_ > 1 else 0.0
-    wait = 14e-6 + (K - out) * max(1.9e-6, step)
-    wait += out * (8.5e-6 if g == 1 else 4e-6)
-    return wait + V * K / n * byte_ll128(g, n_, 0.92, 21e9)
+    first, hop, hop_far, slow = {
+        "LL": (
+            6.6e-6,
+            max(0.6e-6, step),
+            5.0e-6 if g == 1 else 2.7e-6,
+            max(2 * byte(g, n_), 1 / most_ll(n_)),
+        ),
+        "LL128": (
+            14e-6,
+            max(1.9e-6, step),
+            8.5e-6 if g == 1 else 4e-6,
+            byte_ll128(g, n_, 0.92, 21e9),
+        ),
+        "Simple": (8.4e-6, max(3.4e-6, 3 * step), 14e-6, byte(g, n_)),
+    }[protocol]
+    wait = first + (K - out) * hop + out * hop_far
+    if protocol == "Simple" and rounds == 2 and n_ > 1 and V / n >= 64 * 8:
+        wait *= 1.4
+    return wait + V * K / n * slow
 
 
 SIMPLE = [0.9] * 7 + [0.8, 0.7, 0.6, 0.6] + [0.5] * 4 + [
@@ -203,14 +193,9 @@ def tree_believed(g: int, n_: int, V: float, protocol: str) -> float:
 def ring_taken(g: int, n_: int, V: float, rounds: int) -> tuple[float, float]:
     """(believed, really) of the ring that the tuner likes best, LL before LL128 before Simple."""
     return min(
-        (ring_believed(g, n_, V, rounds, True), ring(g, n_, V, rounds, True)),
         (
-            ring_ll128_believed(g, n_, V, rounds),
-            ring_ll128(g, n_, V, rounds),
-        ),
-        (
-            ring_believed(g, n_, V, rounds, False),
-            ring(g, n_, V, rounds, False),
+            (ring_believed(g, n_, V, rounds, p), ring(g, n_, V, rounds, p))
+            for p in HOPS
         ),
         key=lambda pair: pair[0],
     )
@@ -220,13 +205,10 @@ def all_reduce(g: int, n_: int, V: float) -> float:
     """The time of what the tuner takes."""
     best, took = ring_taken(g, n_, V, 2)
     if n_ > 1:
-        trees = {
-            protocol: tree_believed(g, n_, V, protocol)
-            for protocol in ("LL", "LL128", "Simple")
-        }
+        trees = {p: tree_believed(g, n_, V, p) for p in HOPS}
         liked = min(trees, key=trees.__getitem__)
         return tree(g, n_, V, liked) if trees[liked] < best else took
-    quicker = sharp(g, 1e15) < ring(g, 1, 1e15, 2, False)
+    quicker = sharp(g, 1e15) < ring(g, 1, 1e15, 2, "Simple")
     believed = 25e-6 + V * byte(g, 1) / NEAR.believed_sharp
     return sharp(g, V) if quicker and believed < best else took
 
@@ -277,6 +259,20 @@ def test_times_of_collectives(group: tuple[int, int], V: float) -> None:
         assert nothing.seconds == nothing.latency == 0.0
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("V", SIZES)
+def test_what_the_tuner_believes_of_rings(
+    group: tuple[int, int], V: float, rounds: int
+) -> None:
+    on = over(links(), tuple(map(float, group)))
+    for believed, protocol in zip(
+        nccl_choice._ring(on, V, rounds), HOPS, strict=True
+    ):
+        plain = ring_believed(*group, V, rounds, protocol)
+        assert believed == pytest.approx(plain)
+
+
 def choices() -> set[tuple[bool, ...]]:
     found = set()
     for group, V in itertools.product(GROUPS, SIZES):
@@ -311,9 +307,7 @@ def test_every_choice_is_among_them() -> None:
 def test_corrections_of_trees(V: float) -> None:
     """Each step of the tables, on sixteen nodes."""
     on = over(links(), (8.0, 16.0))
-    for believed, protocol in zip(
-        nccl_choice._tree(on, V), ("LL", "LL128", "Simple"), strict=True
-    ):
+    for believed, protocol in zip(nccl_choice._tree(on, V), HOPS, strict=True):
         assert believed == pytest.approx(tree_believed(8, 16, V, protocol))
 
 
@@ -350,7 +344,7 @@ def test_the_switch_is_taken_only_where_it_is_quicker_than_a_ring() -> None:
     group, V = (8.0, 1.0), 5e9
     slow = links(replace(NEAR, sharp=0.3))
     took = slow.load("all_reduce", V, group).seconds
-    assert took == pytest.approx(launch(1) + ring(8, 1, V, 2, False))
+    assert took == pytest.approx(launch(1) + ring(8, 1, V, 2, "Simple"))
     found = links().load("all_reduce", V, group)
     assert found.seconds == pytest.approx(launch(1) + sharp(8, V))
     # a rank's vector goes up, and its part of the sum comes down
@@ -413,12 +407,12 @@ def test_ll128_is_for_nvlink_and_cards_beside_it() -> None:
     V, two = 7e6, (8.0, 2.0)
     off = links(replace(NEAR, ll128=0.0))
     took = off.load("all_gather", V, (8.0, 1.0)).seconds
-    assert took == pytest.approx(launch(1) + ring(8, 1, V, 1, False))
+    assert took == pytest.approx(launch(1) + ring(8, 1, V, 1, "Simple"))
     on = links().load("all_gather", V, (8.0, 1.0)).seconds
-    assert on == pytest.approx(launch(1) + ring_ll128(8, 1, V, 1))
+    assert on == pytest.approx(launch(1) + ring(8, 1, V, 1, "LL128"))
     both = links().load("all_gather", V, two).seconds
-    assert both == pytest.approx(launch(2) + ring_ll128(8, 2, V, 1))
-    simple = pytest.approx(launch(2) + ring(8, 2, V, 1, False))
+    assert both == pytest.approx(launch(2) + ring(8, 2, V, 1, "LL128"))
+    simple = pytest.approx(launch(2) + ring(8, 2, V, 1, "Simple"))
     assert off.load("all_gather", V, two).seconds == simple
     apart = with_far(ll128=0.0)
     assert apart.load("all_gather", V, two).seconds == simple
@@ -532,15 +526,3 @@ def test_an_unlimited_protocol() -> None:
     way = nccl.ring_ll(no_limit, over(no_limit, (1.0, 4.0)).span)
     assert way.slow == pytest.approx(3 / 4 / (FAR.ll * RATE_FAR))
     assert inf > way.wait == pytest.approx(3 * FAR.hop_ll)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "most"), [(1, 39e9), (2, 21e9), (3, 13e9), (8, 13e9)]
-)
-def test_what_the_tuner_takes_ll_to_carry(nodes: int, most: float) -> None:
-    """So many bytes a second in one node, in two, in more: less than half of what links carry."""
-    net = links()
-    at = over(net, (8.0, float(nodes))).span
-    waits = nccl_choice._ring_waits(net, at, 1.0)
-    assert waits.slow_ll == pytest.approx(max(2 * byte(8, nodes), 1 / most))
-    assert waits.slow_ll == pytest.approx(1 / most)

@@ -11,11 +11,25 @@ from meshwright import Layout, Model, catalog
 from meshwright.cost.shapes import kernel_seconds, rates
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.work import LOSS, Pass
+from meshwright.count.work import LOSS, Op, Pass
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.loss import losses
 from meshwright.describe.software import LOSSES, Software
 from meshwright.layout.placement import placed
+
+
+def loss_of(framework: str, software: Software, tp: int) -> Op:
+    """The loss of 128 tokens over 1,024 words, cut over tp."""
+    layout = Layout(tp=tp, dp=1)
+    job = replace(
+        by_hand(layout).job,
+        model=Model("loss", 2, 64, 4, 256, vocab=1024, seq=128),
+        assumptions=REALISTIC,
+        framework=framework,
+        software=software,
+    )
+    at = DeviceMicrobatch.from_layout(job, placed(layout, (tp,)))
+    return next(op for op in vocabulary.head(at) if op.name == "head/loss")
 
 
 @pytest.mark.parametrize(
@@ -44,21 +58,7 @@ def test_a_loss_moves_what_its_code_reads_and_writes(
     framework: str, software: Software, tp: int, forward: int, backward: int
 ) -> None:
     """Bytes of each logit of a tp rank, pass by pass."""
-    layout = Layout(tp=tp, dp=1)
-    job = replace(
-        by_hand(layout).job,
-        model=Model("loss", 2, 64, 4, 256, vocab=1024, seq=128),
-        assumptions=REALISTIC,
-        framework=framework,
-        software=software,
-    )
-    loss = next(
-        op
-        for op in vocabulary.head(
-            DeviceMicrobatch.from_layout(job, placed(layout, (tp,)))
-        )
-        if op.name == "head/loss"
-    )
+    loss = loss_of(framework, software, tp)
     logits = 128 * 1024 / tp
     assert loss.forward.memory == pytest.approx(forward * logits)
     assert loss.backward.memory == pytest.approx(backward * logits)
@@ -67,21 +67,7 @@ def test_a_loss_moves_what_its_code_reads_and_writes(
 def test_a_loss_on_gathered_logits_is_that_of_all_of_them() -> None:
     """On each of four ranks torch's loss of the whole vocabulary, whose 16-bit parts the others
     send: what is kept of it is counted with the logits."""
-    layout = Layout(tp=4, dp=1)
-    job = replace(
-        by_hand(layout).job,
-        model=Model("loss", 2, 64, 4, 256, vocab=1024, seq=128),
-        assumptions=REALISTIC,
-        framework="megatron-deepspeed",
-        software=Software(logits_gathered=True),
-    )
-    loss = next(
-        op
-        for op in vocabulary.head(
-            DeviceMicrobatch.from_layout(job, placed(layout, (4,)))
-        )
-        if op.name == "head/loss"
-    )
+    loss = loss_of("megatron-deepspeed", Software(logits_gathered=True), 4)
     logits = 128 * 1024
     # beside torch's 22: an argmax, and two copies of what was gathered
     assert loss.forward.memory == (22 + 4 + 2 * 4) * logits

@@ -45,12 +45,11 @@ def added(passes: list[Three]) -> Three:
     return f, i, w
 
 
-def pipelines(
-    ways: tuple[str, ...] = ("even", "slots", "rest", "given"), count: int = 60
-) -> Iterator[Listed]:
+def pipelines() -> Iterator[Listed]:
     """Looped and folded, with one kind of layer, leading layers, or two kinds among the others."""
+    ways = ("even", "slots", "rest", "given")
     rng = random.Random(str(ways))
-    for k in range(count):
+    for k in range(60):
         p = rng.choice((1, 2, 3, 4, 5))
         folded = p > 1 and k % 3 == 0
         v = 2 if folded else rng.choice((1, 1, 2, 3))
