@@ -48,12 +48,14 @@ class Logged(Displayed):
         return float(p.job.batch_tokens / (rate * int(p.layout.chips)))
 
     @cached_property
+    def steady_s(self) -> list[float]:
+        """Seconds of the steady steps, in their order."""
+        return [self.seconds(step) for step in self.log.steady]
+
+    @property
     def measured_s(self) -> float:
         """Median of the steady steps."""
-        p = self.predicted
-        return self.log.step_time_s(
-            float(p.job.batch_tokens), int(p.layout.chips)
-        )
+        return median(self.steady_s)
 
     @property
     def flops_ratio(self) -> float | None:
@@ -82,11 +84,6 @@ class Logged(Displayed):
             " another model, sequence length or number of chips"
         )
 
-    @cached_property
-    def steady_s(self) -> list[float]:
-        """Seconds of the steady steps, in their order."""
-        return [self.seconds(step) for step in self.log.steady]
-
     @property
     def slowing(self) -> str:
         """That the last quarter of the steady steps takes longer than the first, or less long:
@@ -111,7 +108,7 @@ class Logged(Displayed):
         than its median says: checkpoints, evaluations, stragglers.
         """
         every = self.steady_s
-        middle = median(every)
+        middle = self.measured_s
         long = [s for s in every if s > LONG * middle]
         mean = sum(every) / len(every)
         if not long or mean < CHANGE * middle:

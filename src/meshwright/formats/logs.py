@@ -21,7 +21,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from ..describe.shipped import shipped_table
 from ..errors import BadInput
@@ -103,27 +102,6 @@ class Log:
         """Without the first tenth, and at least without the first line of several."""
         skip = max(int(len(self.steps) * WARM_UP), len(self.steps) > 1)
         return self.steps[skip:]
-
-    def step_time_s(
-        self, batch_tokens: float | None = None, chips: int | None = None
-    ) -> float:
-        """Median seconds of a steady step.
-
-        batch_tokens, chips: needed where the log says tokens a second and chip only.
-        """
-        seconds = [s.seconds for s in self.steady if s.seconds]
-        rates = [
-            s.tokens_per_s_per_chip
-            for s in self.steady
-            if s.tokens_per_s_per_chip
-        ]
-        if seconds:
-            return median(seconds)
-        if not (rates and batch_tokens and chips):
-            raise BadInput(
-                "the log says tokens a second: batch in tokens and chips are needed"
-            )
-        return batch_tokens / (median(rates) * chips)
 
 
 def read_log(path: str | Path) -> str:
