@@ -233,6 +233,25 @@ def test_groups_of_another_order_by_hand(tmp_path: Path) -> None:
     assert [3, 11] in groups.values() and [*range(8)] in groups.values()
 
 
+def test_groups_of_a_placement_that_is_no_order_by_hand(
+    tmp_path: Path,
+) -> None:
+    # in a node tp 2, dp 2, pp 2; over four nodes tp 2, dp 2
+    job = Job("llama3-8b", "32xh100-sxm", batch=16)
+    place = {"tp": (2, 2), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)}
+    _, ranks, groups = traces(tmp_path, job, tp=4, pp=2, placement=place)
+    assert [0, 1, 8, 9] in groups.values()
+    assert [0, 2, 16, 18] in groups.values()
+    assert {one["comm_dst"] for one in ranks[9] if one["type"] == SEND} == {13}
+
+
+def test_groups_of_experts_by_hand(tmp_path: Path) -> None:
+    # four ranks share the experts out, the next four hold them again
+    job = Job("mixtral-8x7b", "8xh100-sxm", batch=8)
+    _, _, groups = traces(tmp_path, job, ep=4, zero=1)
+    assert [*range(4)] in groups.values() and [0, 4] in groups.values()
+
+
 def test_bytes_of_tensor_parallelism_by_hand(tmp_path: Path) -> None:
     # Megatron with sequence parallelism: two gathers and two scatters a layer and pass of the
     # whole 8192 x 4096 in 2 bytes, of which a rank of a gather begins with an eighth

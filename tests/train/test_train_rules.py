@@ -20,9 +20,9 @@ from meshwright.describe.model import Model  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
 from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.layout.placement import placed  # noqa: E402
+from meshwright.layout.ranks import EXPERTS, grid
 from meshwright.prediction.prediction import predict  # noqa: E402
 from meshwright.train import rules  # noqa: E402
-from meshwright.train.parallel import EXPERTS, grid
 from refusals import refusal  # noqa: E402
 from shell import Shell
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import permutations
-from math import prod
 
-from ..describe.job import Job
-from ..describe.layout import AXES, GRIDS, Layout
+import numpy as np
+from numpy.typing import NDArray
+
+from ..describe.layout import GRIDS, Layout
 from ..errors import BadInput
-from ..layout.placement import lies
+from ..layout.ranks import OUTER_FIRST
 
 Rank = dict[str, int]
 """Axis -> the place of a rank on it; of experts too."""
 
 
-def axes_in_order(job: Job, layout: Layout) -> tuple[str, ...]:
-    """The axes, nearest first, in which the ranks of the layout are numbered.  Raises BadInput for
-    a placement that is no such order, and for groups that no list of ranks says.
-    """
-    sizes = job.cluster.sizes
+def demand_groups(layout: Layout) -> None:
+    """BadInput for groups that no list of ranks says."""
     if layout.scheme in GRIDS or layout.copies > 1:
         what = (
             f"scheme {layout.scheme}"
@@ -29,40 +26,26 @@ def axes_in_order(job: Job, layout: Layout) -> tuple[str, ...]:
         raise BadInput(
             f"a Chakra trace has no {what}: --scheme megatron with 1f1b, interleaved or zbv"
         )
-    orders = [AXES, *permutations(AXES)]
-    order = next((o for o in orders if bool(lies(layout, sizes, o))), None)
-    if order is None:
-        raise BadInput(
-            "layout.placement is no order of the axes, by which ranks could be numbered:"
-            f" --placement {'-'.join(AXES)} is one"
-        )
-    return order
 
 
-def ranks(layout: Layout, order: tuple[str, ...]) -> list[Rank]:
-    """Where each rank stands on every axis, by its number.
+def ranks(layout: Layout, numbers: NDArray[np.int64]) -> list[Rank]:
+    """Where each rank stands on every axis, by its number. numbers: `layout.ranks.grid`.
 
     etp, ep and edp take the ranks of a stage from the nearest on (`Layout.group`).
     """
-    degrees = {axis: int(getattr(layout, axis)) for axis in order}
-    places = []
-    for number in range(prod(degrees.values())):
-        rank: Rank = {}
-        left, stage, width = number, 0, 1
-        for axis, degree in degrees.items():
-            rank[axis] = left % degree
-            left //= degree
-            if axis != "pp":
-                stage += rank[axis] * width
-                width *= degree
-        etp, ep = int(layout.etp), int(layout.ep)
-        rank |= {
-            "etp": stage % etp,
-            "ep": stage // etp % ep,
-            "edp": stage // (etp * ep),
-        }
-        places.append(rank)
-    return places
+    etp, ep = int(layout.etp), int(layout.ep)
+    places = {
+        int(number): dict(zip(OUTER_FIRST, at, strict=True))
+        for at, number in np.ndenumerate(numbers)
+    }
+    for stage in numbers:
+        for i, number in enumerate(sorted(stage.flat)):
+            places[number] |= {
+                "etp": i % etp,
+                "ep": i // etp % ep,
+                "edp": i // (etp * ep),
+            }
+    return [places[number] for number in range(len(places))]
 
 
 class Groups:

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BadInput
+from ..layout.ranks import OUTER_FIRST, grid
 from ..prediction.prediction import Prediction
 from ..prediction.replay import replay
 from ..schedule.timeline import Send
 from ..schedule.types import Action
 from . import chakra
-from .chakra_groups import Groups, axes_in_order, ranks
+from .chakra_groups import Groups, demand_groups, ranks
 from .chakra_program import ChakraNode, RankProgram
 
 MOST_NODES = 4_000_000
@@ -85,17 +86,14 @@ def write_chakra(prediction: Prediction, path: str) -> tuple[int, int]:
     """Write PATH.0.et, PATH.1.et, ... and PATH.groups.json: (ranks, nodes).  Raises BadInput where
     that is too much, or the layout cannot be expressed."""
     layout = prediction.layout
-    order = axes_in_order(prediction.job, layout)
+    demand_groups(layout)
     stages = programs(prediction)
     of_stage = int(layout.chips) // len(stages)
     nodes = of_stage * sum(len(program.nodes) for program in stages)
-    places = ranks(layout, order)
+    numbers = grid(layout)
+    places = ranks(layout, numbers)
     groups = Groups(layout, places)
     heads = [_heads(program.nodes) for program in stages]
-    number = {
-        tuple(place[axis] for axis in order): n
-        for n, place in enumerate(places)
-    }
     for n, place in enumerate(places):
         stage = place["pp"]
         lines = []
@@ -104,12 +102,8 @@ def write_chakra(prediction: Prediction, path: str) -> tuple[int, int]:
             if node.axis:
                 tail = chakra.group(groups.numbers(node.axis)[n])
             elif node.stage >= 0:
-                peer = number[
-                    tuple(
-                        node.stage if axis == "pp" else place[axis]
-                        for axis in order
-                    )
-                ]
+                at = {**place, "pp": node.stage}
+                peer = int(numbers[tuple(at[axis] for axis in OUTER_FIRST)])
                 out = node.kind == chakra.SEND
                 tail = chakra.endpoints(*((n, peer) if out else (peer, n)))
             lines.append(head + tail)

@@ -38,13 +38,13 @@ from ..describe.job import Job
 from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout.placement import placed
+from ..layout.ranks import grid
 from ..program import memory as peak
 from ..program.messages import sent_by_rank
 from ..program.operations import carried_out, flops
 from ..program.order import rank_stages
 from . import gradients, loop, moe, rules
 from .launch import HARMLESS
-from .parallel import grid
 from .traffic import Live, Sent, TrafficCounter, axes_of
 
 MEMORY_TOLERANCE = 0.04

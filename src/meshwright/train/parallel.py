@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.distributed._composable.replicate_with_fsdp import replicate
@@ -40,7 +38,8 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.attention import SDPBackend
 
 from ..describe.job import Job
-from ..describe.layout import AXES, Layout
+from ..describe.layout import Layout
+from ..layout.ranks import EXPERTS, OUTER_FIRST, grid
 from ..program.tiles import chunks
 from .attention import Rows, attend
 from .model import Decoder
@@ -277,39 +276,4 @@ def evenly(p: nn.Parameter, ranks: int) -> Shard:
     shape = p.to_local().shape if isinstance(p, DTensor) else p.shape
     return Shard(
         next((dim for dim, n in enumerate(shape) if n % ranks == 0), 0)
-    )
-
-
-OUTER_FIRST = tuple(reversed(AXES))
-"""pp, dp, cp, tp: the axis that talks least varies slowest."""
-
-EXPERTS = ("pp", "edp", "ep", "etp")
-"""The axes of experts: replicas, ranks that share them out, parts of one. They borrow the ranks of
-dp x cp x tp, in every network dimension.
-"""
-
-
-def grid(
-    layout: Layout, axes: tuple[str, ...] = OUTER_FIRST
-) -> NDArray[np.int64]:
-    """ranks[pp, dp, cp, tp], or over the axes of experts. Ranks are numbered through the fastest
-    network dimension first, and in it through tp first.
-
-    layout: placed (`layout.placed`). With tp = 2 and dp = 2 in each of two nodes of 4, ranks 0 and
-    1 are a tp group.
-    """
-    shares = {
-        axis: [int(share) for share in layout.group(axis)] for axis in axes
-    }
-    dims = len(shares["pp"])
-    count = len(axes)
-    ranks = np.arange(int(np.prod(list(shares.values()))))
-    fine = [
-        shares[axis][dim] for dim in reversed(range(dims)) for axis in axes
-    ]
-    by_axis = [dim * count + k for k in range(count) for dim in range(dims)]
-    return (
-        ranks.reshape(fine)
-        .transpose(by_axis)
-        .reshape([int(np.prod(shares[axis])) for axis in axes])
     )
