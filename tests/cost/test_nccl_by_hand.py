@@ -254,9 +254,6 @@ def test_times_of_collectives(group: tuple[int, int], V: float) -> None:
     ):
         found = net.load(kind, V, at)
         assert found.seconds == pytest.approx(plain, rel=1e-9), kind
-        assert 0 < found.latency <= found.seconds
-        nothing = net.load(kind, 0.0 * V, at)
-        assert nothing.seconds == nothing.latency == 0.0
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -322,8 +319,6 @@ def test_links_are_busy_for_what_passes_them(group: tuple[int, int]) -> None:
         near = part * V / RATE_NEAR if g > 1 else 0.0
         far = part * V / g / RATE_FAR if n_ > 1 else 0.0
         assert found.busy == pytest.approx((near, far))
-    if n == 1:
-        assert found.seconds == found.latency == 0.0
     found = net.load("all_to_all", V, tuple(map(float, group)))
     near, far = V * (g - 1) / n / RATE_NEAR, V * g * (n_ - 1) / n / RATE_FAR
     assert found.busy == pytest.approx((near, far))
