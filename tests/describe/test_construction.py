@@ -17,6 +17,7 @@ from meshwright import (
     plan,
     predict,
 )
+from meshwright.formats import parse_json
 from refusals import refusal
 
 GOOD: dict[str, Any] = {
@@ -76,7 +77,9 @@ def test_whole_numbers_are_kept_as_such() -> None:
             {"precision": "bf17"},
             "precision 'bf17' is not known; did you mean bf16",
         ),
+        ({"precision": 3}, "job.precision must be a Precision or"),
         ({"optimizer": "adamz"}, "did you mean adam"),
+        ({"optimizer": 3}, "job.optimizer must be an Optimizer or"),
         ({"assumptions": "papers"}, "assumption set 'papers' is not known"),
     ],
 )
@@ -106,6 +109,16 @@ def test_a_wrong_layout_is_told_at_once(
 ) -> None:
     with refusal(says):
         Layout(**fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("3", "a number"), ("null", "null"), ('"a"', "a text")]
+)
+def test_what_is_no_object_is_told_in_the_words_of_json(
+    text: str, kind: str
+) -> None:
+    with refusal(f"must hold one JSON object, not {kind}"):
+        parse_json(text, "runs.json")
 
 
 def test_verbs_say_what_they_need() -> None:
