@@ -10,13 +10,13 @@ import re
 from itertools import groupby
 from typing import Any
 
-from ...describe.job import OPTIMIZERS, Job
+from ...describe.job import Job
 from ...describe.layout import AXES
 from ...describe.recompute import OPERATIONS, PARTS
 from ...layout.placement import lies
 from ...layout.stages import stage_count, stage_layers
 from .keys import Keys
-from .shared import STAGES_NEARER, layers_of
+from .shared import STAGES_NEARER, layers_of, optimizer_named
 
 CORE = "megatron-core"
 """Its offers say which settings go with which layouts, in all frameworks that are built on it."""
@@ -190,18 +190,9 @@ def megatron_recompute(k: Keys) -> str:
 
 def megatron_optimizer(k: Keys) -> object:
     """The optimizer and the bytes of its states."""
-    name = {"adam": "adamw", "": "adamw"}.get(
-        k.word("optimizer"), k.word("optimizer")
-    )
-    name = "muon" if "muon" in name else name
-    if name not in OPTIMIZERS:
-        k.leave(
-            "optimizer",
-            f"the optimizer {name!r} is not known: the bytes of Adam's are taken",
-        )
-        name = "adamw"
+    name = optimizer_named(k, "optimizer")
     if not k.flag("use_precision_aware_optimizer"):
-        return name if name != "adamw" else None
+        return name
     keys = ("main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
     kept = [
         STATE_BYTES.get(k.word(key, "fp32").removeprefix("torch."), 4.0)
@@ -209,6 +200,7 @@ def megatron_optimizer(k: Keys) -> object:
     ]
     if kept == [4.0, 4.0, 4.0]:
         return None
+    name = name or "adamw"
     return {"name": name, "state_bytes": sum(kept), "master_bytes": kept[0]}
 
 

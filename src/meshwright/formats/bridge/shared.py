@@ -284,7 +284,8 @@ def optimizer_named(k: Keys, key: str) -> str | None:
         .replace("_torch", "")
         .replace("fused", "")
     )
-    word = word.removesuffix("_")
+    # dist_muon of Megatron-LM, too
+    word = "muon" if "muon" in word else word.removesuffix("_")
     if word in ADAM:
         return None
     if word.removeprefix("paged").strip("_") in EIGHT_BITS:
