@@ -220,6 +220,25 @@ def test_published_recipes_are_expressed() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("", None),
+        ("--optimizer adam", None),
+        ("--optimizer sgd", "sgd"),
+        ("--optimizer dist_muon", "muon"),
+        ("--optimizer lion", None),
+    ],
+)
+def test_an_optimizer_of_megatron(word: str, said: str | None) -> None:
+    """The bytes of Adam's stand for those of an unknown one, which is said."""
+    line = f"torchrun pretrain_gpt.py --num-layers 4 --tensor-model-parallel-size 1 {word}"
+    found = bridge.read_file("train.sh", line)
+    assert found.tables["job"].get("optimizer") == said
+    unknown = "'lion' is not known" in found.left.get("optimizer", "")
+    assert unknown == ("lion" in word)
+
+
 def test_states_of_the_optimizer_in_the_words_of_torch() -> None:
     """Moments in 16 bits beside an fp32 master, 8 bytes a weight: torch.bfloat16 is bf16."""
     (row,) = (
