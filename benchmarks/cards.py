@@ -37,7 +37,7 @@ QUESTIONS = (
     "plan deepseek-v3 --on 2048xh800 --batch 15360seq --seq 4096 --tokens 14.8T",
     "plan llama3-8b --on 1xrtx-4090 --batch 64seq",
     "plan llama3-8b --on 64xh100 --batch 64seq --tp 3",
-    "plan llama3-8b --on 64xh100 --batch 1Mi --assumptions realistic,lbl-2024",
+    "sweep llama3-8b --on 64xh100 --batch 1Mi --over assumptions=realistic,lbl-2024",
     "predict llama3-70b --on 1024xh100 --batch 4Mi --tp 8 --pp 4 --interleave 4 --zero 1",
     "predict gpt3-6.7b --on 8xv100-32 --batch 64seq --tp 8 --precision fp16",
     "predict run.sh --on h100",

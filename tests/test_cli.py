@@ -285,18 +285,10 @@ def test_impossible_constraints_are_no_layout(
     assert "  no      not legal: " in text or "fits in memory" in text
 
 
-def test_plan_under_several_assumptions(shell: Shell, tmp_path: Path) -> None:
-    """In JSON and as a table; a file of one job takes one set."""
-    line = f"plan {LLAMA} --pp 1 --top 1 --assumptions realistic,lbl-2024"
-    both = ["realistic", "lbl-2024"]
-    plans = shell.json(line)["plans"]
-    assert [*plans] == both
-    assert [plan["best"]["assumptions"] for plan in plans.values()] == both
-    why = shell.refused(f"{line} -o {tmp_path}/x.toml")
-    assert "give one assumption set" in why
-    shell(f"{line} -o {tmp_path}/x.csv")
-    rows = csv.DictReader((tmp_path / "x.csv").read_text().splitlines())
-    assert [row["assumptions"] for row in rows] == both
+def test_a_plan_is_under_one_set(shell: Shell) -> None:
+    """Several are refused by the command that lays them side by side."""
+    why = shell.refused(f"plan {LLAMA} --assumptions realistic,lbl-2024")
+    assert "meshwright sweep ... --over assumptions=realistic,lbl-2024" in why
 
 
 NOT_TAKEN = {

@@ -45,7 +45,6 @@ BEHIND = {
         "not tried: ",
         "critical batch, ",
     ),
-    f"plan {ON} {SMALL} --assumptions realistic,lbl-2024": ("assumptions  ",),
     f"plan {ON} {SMALL} --tokens 1T --deadline 90d": ("(chosen)",),
     f"plan {ON} {SMALL} --against tp=8": ("yours against the best",),
     "plan llama3-70b --on 8xh100-sxm --batch 64seq": ("fullest chip",),

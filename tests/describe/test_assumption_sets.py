@@ -110,34 +110,20 @@ def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
     )
 
 
-def test_several_sets_have_their_own_numbers_unless_they_are_named(
-    shell: Shell,
+@pytest.mark.parametrize("named", [{}, {"precision": "fp8"}])
+def test_a_sweep_over_sets_takes_the_numbers_of_each_unless_they_are_named(
+    named: dict[str, str],
 ) -> None:
-    words = "plan llama3-8b --on 16xh100-sxm --batch 32seq --assumptions realistic,lbl-2024"
-    own, said = (
-        shell.json(f"{words} {more}")["plans"]
-        for more in ("", "--precision bf16")
-    )
-    assert {
-        name: found["best"]["precision"] for name, found in own.items()
-    } == {
+    own = {
         "realistic": "bf16",
         "lbl-2024": "fp16-pure",
+        "scaling-book-sum": "bf16-pure",
     }
-    assert {found["best"]["precision"] for found in said.values()} == {"bf16"}
-
-
-def test_a_sweep_over_sets_takes_the_numbers_of_each() -> None:
     points = sweep(
-        job("realistic"),
-        "assumptions",
-        ["realistic", "lbl-2024", "scaling-book-sum"],
-        fixed=True,
+        job("realistic", **named), "assumptions", [*own], fixed=True
     ).points
     assert [p.job.precision.name for p in points] == [
-        "bf16",
-        "fp16-pure",
-        "bf16-pure",
+        named.get("precision", numbers) for numbers in own.values()
     ]
 
 

@@ -23,9 +23,7 @@ from meshwright.report.plan import (
     versus,
 )
 from meshwright.report.run_card import (
-    COMPARED,
     alternatives,
-    compared,
     faster,
     tie_words,
 )
@@ -300,12 +298,3 @@ def test_a_set_that_no_run_was_compared_with_has_ties_of_equal_time(
     monkeypatch.setattr(run_card, "resolution", lambda job: 0.0)
     offer: Any = SimpleNamespace(best=FAST)
     assert tie_words(offer, FAST) == "a tie"
-
-
-def test_several_assumption_sets() -> None:
-    card = compared({"a": plan(), "b": plan(best=None)})
-    *_, head, first, second, _ = (line.plain for line in card.lines(100))
-    assert head.split() == [*COMPARED]
-    assert first.startswith("  a ") and seconds(FAST.step_time_s) in first
-    assert short_words(FAST.layout) in first
-    assert second.split() == ["b", "no", "layout", "fits"]

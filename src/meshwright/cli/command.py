@@ -90,10 +90,6 @@ Explain = Annotated[
         "TERM",
     ),
 ]
-AssumptionSets = Annotated[
-    tuple[str, ...],
-    word("Modelling choices; several are shown side by side.", "NAME"),
-]
 Top = Annotated[int, word("Layouts to show.", "N")]
 Pareto = Annotated[
     bool,

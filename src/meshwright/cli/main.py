@@ -204,7 +204,7 @@ def predict(
         lambda: p.to_dict() | ({"explain": term} if explain else {}),
         card,
         lambda: [prediction_report(p)] * (not explain),
-        files=files.of_predictions([p], p),
+        files=files.of_predictions([p]),
         code=0 if p.fits else 1,
     )
 

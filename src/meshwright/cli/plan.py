@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..errors import BadInput
+from ..errors import BadInput, command
 from . import steps
 from .command import (
     JOB_TABLES,
     AgainstLayout,
     Answer,
-    AssumptionSets,
     Budget,
     Deadline,
     ModelArg,
@@ -43,7 +42,6 @@ def plan(
     given: Mapping[str, str],
     output: str | None,
     price: Price = (),
-    assumptions: AssumptionSets = (),
     top: Top = 10,
     relaxed: Relaxed = None,
     pareto: Pareto = False,
@@ -58,8 +56,9 @@ def plan(
     plan.toml
     """
     from ..formats.flags import job_and_space
+    from ..sizing import plan_notes
 
-    demand_one_job(output, assumptions)
+    demand_one_set(given)
     described, space = job_and_space(given, relaxed)
     size = None
     rounded: list[str] = []
@@ -74,126 +73,88 @@ def plan(
         )
         if size.chips is None:
             return too_small(size)
-    by_set, job = plans(
-        model,
-        described,
-        space,
-        assumptions=assumptions,
-        top=top,
-        pareto=pareto,
-        price=price,
-        search_software=search_software,
+    job = read_job(model, described, rounded, price, fill=False)
+    chosen = searched(
+        job, space, top=top, pareto=pareto, search_software=search_software
     )
-    kept = output and output.lower().endswith(".toml")
-    for name, each in by_set.items():
-        trained = not_trained(each) if kept else []
-        # where nothing fits, the reason stands first
-        rest = (*each.notes, *trained)
-        notes = (*rounded, *rest) if each.best else (*rest, *rounded)
-        by_set[name] = replace(each, notes=notes)
-    first = next(iter(by_set.values()))
-    mine, aside = against_best(first, against, job.layout)
-    again = {
-        name: again_words(
+    notes = plan_notes(chosen, job, rounded)
+    if output and output.lower().endswith(".toml"):
+        notes = (*notes, *not_trained(chosen))
+    chosen = replace(chosen, notes=notes)
+    mine, aside = against_best(chosen, against, job.layout)
+    answer = PlanAnswer(
+        chosen,
+        again=again_words(
             model,
             described,
-            plan=each,
-            assumptions=name if assumptions else "",
+            plan=chosen,
             price=price,
             settings=space.software,
             searched=search_software,
-        )
-        for name, each in by_set.items()
-    }
-    later = (
-        steps.after_plan(first.best, model, output)
-        if first.best
-        else steps.after_misfit(first.notes, model, given)
-    )
-    result = Plans(
-        by_set,
-        again=again,
-        later=later,
+        ),
+        later=steps.after_plan(chosen.best, model, output)
+        if chosen.best
+        else steps.after_misfit(notes, model, given),
         size=size,
         mine=mine,
         aside=aside,
         job=job,
     )
     return Answer(
-        result.to_dict,
-        result.card,
-        result.why,
-        result.rest,
-        files=result.files() if result.bests else None,
-        code=0 if result.bests else 1,
+        answer.to_dict,
+        answer.card,
+        answer.why,
+        lambda: [reports().rest_report(chosen), ""],
+        files=answer.files() if chosen.best else None,
+        code=0 if chosen.best else 1,
     )
 
 
-def demand_one_job(output: str | None, assumptions: Sequence[str]) -> None:
-    """BadInput where a file that holds one job is asked for under several sets."""
-    several = len(set_names(assumptions)) > 1
-    if output and output.lower().endswith(".toml") and several:
+def demand_one_set(given: Mapping[str, str]) -> None:
+    """BadInput for several sets of assumptions, which a sweep lays side by side."""
+    sets = given.get("assumptions", "")
+    if "," in sets:
         raise BadInput(
-            f"-o {output[:80]} holds one job: give one assumption set, or .json, .csv, .png or .svg"
+            f"--assumptions is one set here: {command('sweep')} ... --over"
+            f" assumptions={sets[:80]} lays several side by side"
         )
+
+
+def reports() -> Any:
+    """What stands behind the card; not for the help of a verb."""
+    from ..report import plan
+
+    return plan
 
 
 def too_small(size: Any) -> Answer:
     """Why no number of chips is enough."""
-    from ..report import plan as reports
     from ..report import run_card
 
     return Answer(
         lambda: {"sizing": size.to_dict()},
         lambda: run_card.too_small(size),
-        lambda: [reports.sizing_table(size)],
+        lambda: [reports().sizing_table(size)],
         files=None,
         code=1,
     )
 
 
-def plans(
-    model: str,
-    described: Mapping[str, str],
-    space: Any,
-    assumptions: Sequence[str],
-    top: int,
-    pareto: bool,
-    price: Sequence[str],
-    search_software: bool = False,
-) -> tuple[dict[str, Any], Any]:
-    """(name -> plan for each assumption set, the job that was asked, with the layout that it has
-    already).
-    """
+def searched(
+    job: Any, space: Any, top: int, pareto: bool, search_software: bool
+) -> Any:
+    """The plan of a job; search_software: also among all settings that its framework offers."""
     from ..report import console
     from ..search import all_settings
     from ..search import plan as search
-    from ..sizing import plan_notes
 
     if not 1 <= top <= 1000:
         raise BadInput(f"--top must be between 1 and 1000, not {top}")
-    by_set = {}
-    for name in set_names(assumptions) or [""]:
-        notes: list[str] = []
-        job = read_job(
-            model,
-            {**described, **({"assumptions": name} if name else {})},
-            notes,
-            price,
-            fill=False,
-        )
-        among = space
-        if search_software:
-            settings = {**all_settings(job), **space.software}
-            among = replace(space, software=settings)
-        with console.progress() as progress:
-            plan = search(
-                job, among, top=top, progress=progress, pareto=pareto
-            )
-        by_set[job.assumptions.name] = replace(
-            plan, notes=plan_notes(plan, job, notes)
-        )
-    return by_set, job
+    if search_software:
+        settings = {**all_settings(job), **space.software}
+        space = replace(space, software=settings)
+    with console.progress() as progress:
+        return search(job, space, top=top, progress=progress, pareto=pareto)
 
 
 def with_chips_sized(
@@ -235,7 +196,6 @@ def again_words(
     model: str,
     described: Mapping[str, str],
     plan: Any,
-    assumptions: str,
     price: Sequence[str],
     settings: Collection[str],
     searched: bool,
@@ -248,7 +208,7 @@ def again_words(
 
     if not plan.best:
         return ""
-    extra = {"assumptions": assumptions} if assumptions else {}
+    extra = {}
     if any(note.startswith("batch:") for note in plan.notes):
         # predict rounds tokens to the nearest
         extra["batch"] = f"{plan.best.job.batch}seq"
@@ -259,13 +219,12 @@ def again_words(
     return " ".join([words, *(f"--price {shlex.quote(x)}" for x in price)])
 
 
-class Plans(NamedTuple):
+class PlanAnswer(NamedTuple):
     """What `plan` has to say: the card, the causes, and everything that was found."""
 
-    plans: Mapping[str, Any]
-    """By name of the assumption set."""
-    again: Mapping[str, str]
-    """What predicts the best layout of each again."""
+    plan: Any
+    again: str
+    """What predicts the best layout again."""
     later: list[Any]
     """What to do next, as rows of a card."""
     size: Any
@@ -276,55 +235,32 @@ class Plans(NamedTuple):
     job: Any
     """What was asked."""
 
-    @property
-    def first(self) -> Any:
-        return next(iter(self.plans.values()))
-
-    @property
-    def bests(self) -> dict[str, Any]:
-        """The best layout under each set, where there is one."""
-        return {k: plan.best for k, plan in self.plans.items() if plan.best}
-
     def to_dict(self) -> dict[str, Any]:
         """What --json prints."""
-        from ..report import plan as reports
-
-        results = {name: plan.to_dict() for name, plan in self.plans.items()}
-        alone = len(results) == 1
-        data = dict(
-            next(iter(results.values())) if alone else {"plans": results}
-        )
+        data: dict[str, Any] = self.plan.to_dict()
         if self.size:
             data["sizing"] = self.size.to_dict()
         if self.mine:
-            data["against"] = reports.against_dict(self.mine, self.first.best)
+            best = self.plan.best
+            data["against"] = reports().against_dict(self.mine, best)
         return data
 
     def files(self) -> Writers:
-        """What -o writes: of one set its alternatives too, of several the best of each."""
+        """What -o writes: the best and its alternatives, beside the best of each family."""
         from ..report import files
 
-        several = len(self.plans) > 1
-        first = self.first
-        shown = list(self.bests.values())
-        if not several:
-            shown += first.alternatives
-        others = [f.prediction for f in first.families if f.prediction]
-        others += first.pareto or ()
-        names = list(self.bests) if several else ()
-        return files.of_predictions(
-            shown, shown[0], names=names, others=others
-        )
+        plan = self.plan
+        others = [f.prediction for f in plan.families if f.prediction]
+        others += plan.pareto or ()
+        return files.of_predictions([plan.best, *plan.alternatives], others)
 
     def card(self) -> Any:
         """The first screen."""
         from ..report import run_card
 
-        if len(self.plans) > 1:
-            return run_card.compared(self.plans)
-        yours = self.mine and run_card.yours(self.mine, self.first)
+        yours = self.mine and run_card.yours(self.mine, self.plan)
         return run_card.plan_card(
-            self.first,
+            self.plan,
             self.later,
             self.size,
             against=yours or "",
@@ -333,27 +269,16 @@ class Plans(NamedTuple):
         )
 
     def why(self) -> Iterator[Any]:
-        """The best layouts in full, why they win, and what a layout of the user's lacks."""
-        from ..report import plan as reports
+        """The best layout in full, why it wins, and what a layout of the user's lacks."""
         from ..report.lines import noted
 
         if self.size:
-            yield from (reports.sizing_table(self.size), "")
-        for name, each in self.plans.items():
-            if len(self.plans) > 1:
-                yield f"under {name}"
-            yield from (reports.why_report(each, self.again[name]), "")
+            yield from (reports().sizing_table(self.size), "")
+        yield from (reports().why_report(self.plan, self.again), "")
         if self.mine:
-            yield from (reports.against(self.mine, self.first), "")
+            yield from (reports().against(self.mine, self.plan), "")
         if self.aside:
             yield from noted([self.aside])
-
-    def rest(self) -> Iterator[Any]:
-        """Families, every layout shown, and what was searched."""
-        from ..report import plan as reports
-
-        for each in self.plans.values():
-            yield from (reports.rest_report(each), "")
 
 
 def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
@@ -380,12 +305,3 @@ def against_best(plan: Any, text: str | None, own: Any) -> tuple[Any, str]:
         return predict(job, on_all(own, job)), ""
     except BadInput as error:
         return None, f"the layout of the file is ignored: {error}"
-
-
-def set_names(assumptions: Sequence[str]) -> list[str]:
-    """The assumption sets of "realistic,lbl-2024"."""
-    return list(
-        dict.fromkeys(
-            name.strip() for text in assumptions for name in text.split(",")
-        )
-    )

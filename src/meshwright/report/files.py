@@ -84,24 +84,24 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def of_predictions(
-    predictions: Sequence[Prediction],
-    best: Prediction,
-    names: Sequence[str] = (),
-    others: Sequence[Prediction] = (),
+    predictions: Sequence[Prediction], others: Sequence[Prediction] = ()
 ) -> Writers:
-    """The job of the best layout, a row and a bar for each layout (under these names, if there are
-    any); several of one job also as time against memory, with others.
+    """The job of the first layout, the best; a row and a bar for each; several also as time
+    against memory, with others.
     """
+    best, *more = predictions
 
     def bars() -> Any:
         from . import plots
 
         job = best.job
-        title = f"{job.model.name} on {job.cluster.machine}, {job.batch:,} sequences of {job.T:,}"
-        title += ", best under each set" if names else f", {job.under_words}"
-        if names or len(predictions) < 2:
-            return plots.layouts(predictions, names, title)
-        return plots.plan_figure(predictions, others, title)
+        title = (
+            f"{job.model.name} on {job.cluster.machine}, {job.batch:,} sequences of {job.T:,},"
+            f" {job.under_words}"
+        )
+        if more:
+            return plots.plan_figure(predictions, others, title)
+        return plots.layouts(predictions, (), title)
 
     return {
         ".toml": lambda: job_file(best),

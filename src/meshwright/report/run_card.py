@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -20,12 +20,11 @@ from ..prediction.prediction import Prediction
 from ..prediction.runnable import NO_RUN
 from ..search import flag_text, why_simpler
 from ..units import show
-from .card import Card, CardRow, CardTable, Commands, Item, answer_row
+from .card import Card, CardRow, Commands, Item, answer_row
 from .text import (
     BRIEFLY,
     beside_words,
     count,
-    memory_needed,
     percent,
     priced_run,
     risk_words,
@@ -164,33 +163,6 @@ def unfit(
     asked = closest.job if closest else job
     name = f"Plan {question(asked)}" if asked else "Plan"
     return Card(name, (*rows, *later), ALL)
-
-
-def compared(plans: Mapping[str, Plan]) -> Card:
-    """The best layouts under several sets of assumptions, side by side."""
-    rows = []
-    for name, plan in plans.items():
-        p = plan.best
-        cells = (
-            (
-                *(seconds(p.step_time_s), percent(p.mfu)),
-                *(memory_needed(p), short_words(p.layout)),
-            )
-            if p
-            else ("", "", "", "no layout fits")
-        )
-        rows.append((name, *cells))
-    first = next((p.best for p in plans.values() if p.best), None)
-    return Card(
-        (f"Plan {question(first.job)}" if first else "Plan")
-        + f" under {len(plans)} sets of assumptions",
-        (CardTable(COMPARED, rows, most=10),),
-        ALL,
-    )
-
-
-COMPARED = ("assumptions", "step", "MFU", "memory", "layout")
-"""Columns of sets of assumptions side by side."""
 
 
 def question(job: Job) -> str:
