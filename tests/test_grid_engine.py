@@ -1,5 +1,5 @@
-"""A grid on a cluster: every worker is kept busy, and what fails takes nothing else along. The
-executors stand in for those of Dask and Ray, which say how many workers they have in the same ways.
+"""A grid on a cluster: every worker is kept busy, and what fails takes nothing else along. Threads
+and an executor that fails stand in for those of Dask and Ray.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Executor, Future
 from concurrent.futures import ThreadPoolExecutor as Threads
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from meshwright import Job, Layout
-from meshwright.grid import EngineFailed, _Ray, grid, workers_of
+from meshwright.grid import EngineFailed, grid
 
 JOB = Job("llama3-8b", "8xh100-sxm", 64, Layout(dp=8, zero=3))
 AXES = [
@@ -26,21 +25,6 @@ AXES = [
 ]
 """32 x 64 = 2,048 points."""
 FEW = [("chips", ["8", "16"]), ("seq", ["1024", "2048", "4096", "8192"])]
-
-
-class Cluster(Executor):
-    """Threads as workers. It says how many only as Dask's executor does, by its client."""
-
-    def __init__(self, count: int) -> None:
-        self.threads = Threads(count)
-        self._client = SimpleNamespace(
-            nthreads=lambda: {"tcp://a": count // 2, "tcp://b": count // 2}
-        )
-
-    def submit(
-        self, fn: Callable[..., Any], /, *args: Any, **named: Any
-    ) -> Future[Any]:
-        return self.threads.submit(fn, *args, **named)
 
 
 def row(
@@ -63,18 +47,10 @@ def test_every_worker_of_a_cluster_has_a_point() -> None:
             running -= 1
         return row(*args)
 
-    found = grid(JOB, AXES, fixed=True, engine=Cluster(32), compute=slow)
+    with Threads(32) as engine:
+        found = grid(JOB, AXES, fixed=True, engine=engine, compute=slow)
     assert len(found.rows) == 2048 and not found.interrupted
     assert most == 32
-
-
-def test_workers_are_asked_of_the_scheduler() -> None:
-    ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 96.0, "GPU": 8.0})
-    assert workers_of(_Ray(ray)) == 96
-    assert workers_of(Cluster(12)) == 12
-    with Threads(5) as pool:
-        assert workers_of(pool) == 5
-    assert workers_of(Executor()) > 32, "it does not say"
 
 
 def test_a_bad_point_is_a_row_with_its_error() -> None:
@@ -102,8 +78,6 @@ class Killed(Executor):
     some parts.
     """
 
-    _max_workers = 1
-
     def __init__(self, last: int | None = None) -> None:
         self.last = last
 
@@ -123,7 +97,10 @@ class Killed(Executor):
         return future
 
 
-def test_a_point_that_ends_its_worker_takes_no_other_along() -> None:
+def test_a_point_that_ends_its_worker_takes_no_other_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("meshwright.grid.PARTS", 3)
     found = grid(JOB, FEW, fixed=True, engine=Killed(), compute=row).rows
     assert [r["note"] for r in found] == [
         "RuntimeError: KilledWorker" if r["seq"] == "2048" else ""
@@ -138,7 +115,7 @@ def test_an_engine_that_ends_leaves_all_that_was_done(tmp_path: Path) -> None:
     with pytest.raises(EngineFailed, match=r"all workers are gone.*continues"):
         grid(JOB, FEW, fixed=True, engine=Killed(3), compute=row, file=file)
     kept = [json.loads(line) for line in file.read_text().splitlines()[1:]]
-    assert len(kept) == 3 * 2, "three parts of two points"
+    assert len(kept) == 3, "three parts of a point"
     asked = []
 
     def again(*args: Any) -> dict[str, Any]:
@@ -146,10 +123,10 @@ def test_an_engine_that_ends_leaves_all_that_was_done(tmp_path: Path) -> None:
         return row(*args)
 
     whole = grid(JOB, FEW, fixed=True, compute=again, file=file)
-    assert len(whole.rows) == 8 and len(asked) == 2
+    assert len(whole.rows) == 8 and len(asked) == 5
 
 
-def test_ctrl_c_keeps_the_parts_that_are_done(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_the_points_that_are_done(tmp_path: Path) -> None:
     file = tmp_path / "points.jsonl"
 
     def stopped(job: Job, point: Mapping[str, Any], *rest: Any) -> Any:
@@ -158,5 +135,5 @@ def test_ctrl_c_keeps_the_parts_that_are_done(tmp_path: Path) -> None:
         return row(job, point, *rest)
 
     found = grid(JOB, FEW, fixed=True, compute=stopped, file=file, workers=1)
-    assert found.interrupted and len(found.rows) == 2
-    assert len(file.read_text().splitlines()) == 1 + 2
+    assert found.interrupted and len(found.rows) == 3
+    assert len(file.read_text().splitlines()) == 1 + 3

@@ -13,15 +13,13 @@ import contextlib
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
-    FIRST_COMPLETED,
     BrokenExecutor,
     Executor,
     Future,
     ProcessPoolExecutor,
-    wait,
+    as_completed,
 )
 from dataclasses import dataclass
 from functools import partial
@@ -44,11 +42,11 @@ if TYPE_CHECKING:
 MOST = 100_000
 """Points of a grid."""
 AT_ONCE = 64
-"""Most points that a process takes at a time; fewer, where all workers would not get some."""
+"""Most points that a process takes at a time."""
+PARTS = 256
+"""Parts for an engine, whose workers come and go; fewer where they would be empty."""
 PER_WORKER = 4
-"""Parts under way for each worker: none waits for its next one, and Ctrl-C is quick."""
-UNKNOWN_WORKERS = 64
-"""Of an executor that does not say how many it has: those it has not wait in its queue."""
+"""Parts for each process of this machine: each costs it some milliseconds of its own."""
 VERSION = 1
 """Of the file's lines."""
 Axis = tuple[str, Sequence[Value]]
@@ -132,12 +130,16 @@ def grid(
             file, job, chosen, space=space, fixed=fixed, stack=stack
         )
         left = [i for i in range(len(points)) if i not in done]
-        pool = engine or stack.enter_context(_pool(workers, len(left)))
+        pool, parts = engine, PARTS
+        count = workers or min(os.cpu_count() or 1, -(-len(left) // AT_ONCE))
+        if engine is None and count > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(count))
+            parts = PER_WORKER * count
         interrupted = _run(
             pool,
             work,
             points,
-            left=left,
+            parts=_parts([(i, points[i]) for i in left], parts),
             done=done,
             out=out,
             progress=progress,
@@ -229,23 +231,10 @@ def _failed(point: Mapping[str, Value], error: BaseException) -> Row:
     return {**point, "note": f"{type(error).__name__}: {error}"}
 
 
-class _Here(Executor):
-    """An executor that computes at once, in this process."""
-
-    _max_workers = 1
-
-    def submit(
-        self, fn: Callable[..., Any], /, *args: Any, **named: Any
-    ) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **named))
-        return future
-
-
-def _pool(workers: int | None, points: int) -> Executor:
-    """Processes, or this one where there is little to do."""
-    count = workers or min(os.cpu_count() or 1, -(-points // AT_ONCE))
-    return ProcessPoolExecutor(count) if count > 1 else _Here()
+def _parts(points: Part, count: int) -> list[Part]:
+    """The points in so many parts, of at most AT_ONCE; at least one in each."""
+    size = min(-(-len(points) // count), AT_ONCE)
+    return [points[at : at + size] for at in range(0, len(points), size or 1)]
 
 
 class EngineFailed(MeshwrightError):
@@ -255,15 +244,17 @@ class EngineFailed(MeshwrightError):
 
 
 def _run(
-    pool: Executor,
+    pool: Executor | None,
     work: Work,
     points: Sequence[Mapping[str, Value]],
-    left: list[int],
+    parts: Sequence[Part],
     done: dict[int, Row],
     out: TextIO | None,
     progress: Callable[[str, float], None] | None,
 ) -> bool:
-    """Compute what is left into `done` and the file; True if Ctrl-C ended it."""
+    """Compute what is left into `done` and the file, without a pool in this process, point by
+    point; True if Ctrl-C ended it.
+    """
 
     def keep(part: list[tuple[int, Row]]) -> None:
         for i, result in part:
@@ -279,11 +270,12 @@ def _run(
             )
 
     waiting: dict[Future[list[tuple[int, Row]]], Part] = {}
+    each = ([point] for part in parts for point in part)
     try:
-        for part in _results(
-            pool, work, [(i, points[i]) for i in left], waiting
+        for rows in (
+            _results(pool, work, parts, waiting) if pool else map(work, each)
         ):
-            keep(part)
+            keep(rows)
     except (KeyboardInterrupt, BrokenExecutor) as error:
         # before what was computed meanwhile is kept, nothing new begins
         for future in waiting:
@@ -305,7 +297,7 @@ def _run(
 def _results(
     pool: Executor,
     work: Work,
-    left: Part,
+    parts: Sequence[Part],
     waiting: dict[Future[list[tuple[int, Row]]], Part],
 ) -> Iterator[list[tuple[int, Row]]]:
     """Rows as they come; `waiting` holds the parts under way.
@@ -313,36 +305,22 @@ def _results(
     A part that fails as a whole is tried again point by point, so that a point that ends its worker
     takes no other along.
     """
-    size = min(-(-len(left) // (PER_WORKER * workers_of(pool))), AT_ONCE)
-    queue = deque(
-        left[at : at + size] for at in range(0, len(left), max(size, 1))
-    )
-    while queue or waiting:
-        # asked each time: clusters grow
-        most = PER_WORKER * workers_of(pool) if queue else 0
-        while queue and len(waiting) < most:
-            part = queue.popleft()
-            waiting[pool.submit(work, part)] = part
-        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            error = future.exception()
-            if isinstance(error, BrokenExecutor):
-                raise error
-            part = waiting.pop(future)
-            if error is None:
-                yield future.result()
-            elif len(part) > 1:
-                queue.extend([point] for point in part)
-            else:
-                yield [(i, _failed(point, error)) for i, point in part]
-
-
-def workers_of(pool: Executor) -> int:
-    """Tasks that an executor works on at a time, at least 1; Dask's asks its scheduler."""
-    if isinstance(pool, _Ray):
-        return pool.workers()
-    if client := getattr(pool, "_client", None):
-        return max(int(sum(client.nthreads().values())), 1)
-    return int(getattr(pool, "_max_workers", 0)) or UNKNOWN_WORKERS
+    mine = {pool.submit(work, part): part for part in parts}
+    waiting |= mine
+    again: list[Part] = []
+    for future in as_completed(mine):
+        error = future.exception()
+        if isinstance(error, BrokenExecutor):
+            raise error
+        part = waiting.pop(future)
+        if error is None:
+            yield future.result()
+        elif len(part) > 1:
+            again += ([point] for point in part)
+        else:
+            yield [(i, _failed(point, error)) for i, point in part]
+    if again:
+        yield from _results(pool, work, again, waiting)
 
 
 # ---------------------------------------------------------------- the file
@@ -448,10 +426,6 @@ class _Ray(Executor):
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
-
-    def workers(self) -> int:
-        """A task takes one CPU of the cluster."""
-        return max(int(self.ray.cluster_resources().get("CPU", 1)), 1)
 
     def submit(
         self, fn: Callable[..., Any], /, *args: Any, **named: Any
