@@ -21,7 +21,7 @@ from .errors import BadInput, MeshwrightError
 from .limits.laws import LAWS
 from .prediction.prediction import Prediction
 from .sweep import vary
-from .units import DAY_S, show
+from .units import DAY_S, count, show
 
 if TYPE_CHECKING:
     from .search import Plan, Space
@@ -335,7 +335,7 @@ def _reason(
     if deadline_s is not None:
         goals.append(f"in {show(deadline_s, 's', 3)}")
     if budget_usd is not None:
-        goals.append(f"for under {_money(budget_usd)}")
+        goals.append(f"for under {count(budget_usd)} USD")
     goal = f"{' and '.join(goals)} {sure}"
     if best:
         kind = "cheapest" if deadline_s is not None else "fastest"
@@ -366,10 +366,7 @@ def _paid_tokens(size: Size, budget_usd: float) -> str:
     if p is None or not p.cost_usd or p.cost_usd <= budget_usd:
         return ""
     tokens = p.job.tokens * budget_usd / p.cost_usd
-    words = show(tokens / 1e12, "", 2) + " T"
-    if tokens < 1e12:
-        words = show(tokens / 1e9, "", 2) + " B"
-    return f": the money is enough for {words} tokens"
+    return f": the money is enough for {count(tokens, 2)} tokens"
 
 
 def _takes(size: Size) -> str:
@@ -378,16 +375,8 @@ def _takes(size: Size) -> str:
     assert p is not None and p.train_time_s is not None
     words = f"{size.chips:,} chips: {show(p.train_time_s, 's', 3)}"
     return words + (
-        f", {_money(p.cost_usd)}" if p.cost_usd is not None else ""
+        f", {count(p.cost_usd)} USD" if p.cost_usd is not None else ""
     )
-
-
-def _money(usd: float) -> str:
-    """Dollars in three digits."""
-    for size, prefix in ((1e6, " M"), (1e3, " k")):
-        if usd >= size:
-            return f"{usd / size:.3g}{prefix} USD"
-    return f"{usd:.3g} USD"
 
 
 def critical_batch(job: Job) -> dict[str, float]:
@@ -413,26 +402,18 @@ def batch_beside(job: Job) -> str:
     if not critical:
         return ""
     each = {
-        name: f"{show(tokens / 1e6, '', 2)} M ({WHOSE.get(name, name)})"
+        name: f"{count(tokens, 2)} ({WHOSE.get(name, name)})"
         for name, tokens in critical.items()
     }
-    under = [n for n, tokens in critical.items() if job.batch_tokens <= tokens]
-    over = [name for name in critical if name not in under]
-    batch = f"the batch of {show(job.batch_tokens / 1e6, '', 3)} M tokens is"
-    if under and over:
-        by_one, by_other = (
-            " and ".join(each[name] for name in side) for side in (over, under)
-        )
+    over = [each[n] for n, most in critical.items() if job.batch_tokens > most]
+    batch = f"the batch of {count(job.batch_tokens)} tokens is"
+    if not over:
         return (
-            f"{batch} beyond the critical batch of one law, {by_one}, and below that of the other,"
-            f" {by_other}"
+            f"{batch} below the critical batch, {' or '.join(each.values())}"
         )
-    laws = " or ".join(each.values())
-    if under:
-        return f"{batch} below the critical batch, {laws}"
     return (
-        f"{batch} beyond the critical batch, {laws}: more sequences a step need more tokens for the"
-        " same loss"
+        f"{batch} beyond the critical batch, {' or '.join(over)}: more sequences a step need more"
+        " tokens for the same loss"
     )
 
 

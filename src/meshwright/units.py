@@ -277,6 +277,17 @@ def show(value: float, unit: str, digits: int = 3) -> str:
     return f"{_round(value, digits)} {unit}"
 
 
+def count(number: float, digits: int = 3) -> str:
+    """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion); 3.65e+16 beyond."""
+    if abs(number) >= 1e15:
+        return f"{number:.{digits - 1}e}"
+    for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
+        # 999,999 is 1 M, not 1,000 k
+        if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:
+            return show(number / size, "", digits) + prefix
+    return show(number, "", digits)
+
+
 def _of_prefix(unit: str) -> float | None:
     """The size of the prefix that a unit begins with; None if it is a unit as it stands."""
     name = unit.partition("/")[0]

@@ -29,7 +29,6 @@ from meshwright.report.text import (
     Bar,
     beside_words,
     chip_hours,
-    count,
     interruptions,
     layout_words,
     percent,
@@ -42,7 +41,7 @@ from meshwright.report.text import (
     signed,
     step_words,
 )
-from meshwright.units import show
+from meshwright.units import count, show
 
 JOB = Job(
     "llama3-8b",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -358,17 +357,13 @@ def paper_curves(
     from ..limits.calendar import GROWTH
     from ..report import files, limits_card
     from ..report import limits as reports
-    from ..report.figures import figure_of
 
     result = compute(chosen)
     return answer(
         limits_card.limits_card(result, said, growth or GROWTH),
         reports.limits_report(result, said),
         result.to_dict(),
-        {
-            ".csv": lambda: reports.to_csv(result),
-            **files.drawn(partial(figure_of, result)),
-        },
+        files.of_result(result),
     )
 
 

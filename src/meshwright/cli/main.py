@@ -280,7 +280,7 @@ def sweep(
         result.to_dict,
         lambda: sweep_card(result, notes),
         lambda: [sweep_report(result), *noted(notes)],
-        files=files.of_sweep(result) if some else None,
+        files=files.of_result(result) if some else None,
         code=130 if result.interrupted else 0 if some else 1,
     )
 

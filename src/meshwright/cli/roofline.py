@@ -91,5 +91,5 @@ def roofline(
         result.to_dict,
         lambda: roofline_card(result),
         lambda: [roofline_report(result)],
-        files=files.of_roofline(result),
+        files=files.of_result(result),
     )

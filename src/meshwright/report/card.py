@@ -18,14 +18,14 @@ from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.text import Text
 
+from .lines import LEAST, wrapped
+
 MOST = 14
 """Lines of a card."""
 WIDE = 100
 """Columns of a card on a wide terminal."""
 NARROW = 80
 """Columns where there is no terminal."""
-LEAST = 40
-"""Columns that a card takes on the narrowest terminal."""
 LABEL = 8
 """Columns of a label, behind an indent of two."""
 FIRST = 38
@@ -53,11 +53,9 @@ class CardRow(NamedTuple):
     def lines(self, width: int) -> list[Text]:
         """Broken between words, under each other."""
         first = max(LABEL, len(self.label) + 1)
-        broken = textwrap.wrap(
+        broken = wrapped(
             self.text.replace(" ·", f"{HARD}·"),
             max(width - 2 - first, LEAST - first),
-            break_long_words=False,
-            break_on_hyphens=False,
         )
         if len(broken) > self.most:
             broken = shortened(broken, self.most)
@@ -136,11 +134,9 @@ class Commands(NamedTuple):
         lines: list[Text] = []
         for command in self.commands:
             whole = QUOTED.sub(lambda m: m[0].replace(" ", HARD), command)
-            broken = textwrap.wrap(
+            broken = wrapped(
                 whole,
                 max(width - 4 - LABEL, LEAST - LABEL),
-                break_long_words=False,
-                break_on_hyphens=False,
                 subsequent_indent="  ",
             )
             for i, line in enumerate(broken):
@@ -185,12 +181,10 @@ class Card:
             items.append(CardRow("more", self.more, "dim", most=1))
         head = [
             Text(line, "bold")
-            for line in textwrap.wrap(
+            for line in wrapped(
                 self.question,
                 max(width, LEAST),
                 subsequent_indent="  ",
-                break_long_words=False,
-                break_on_hyphens=False,
             )
         ]
         blocks = [item.lines(width) for item in items]

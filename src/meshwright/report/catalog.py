@@ -17,10 +17,10 @@ from ..describe.framework import Framework, framework, frameworks
 from ..describe.model import Model
 from ..describe.network import Network
 from ..describe.read import to_dict as plain_data
-from ..units import show
+from ..units import count, show
 from .card import Card, CardRow, CardTable, Commands
 from .tables import text_table
-from .text import count, layers_words
+from .text import layers_words
 
 FINDERS: dict[str, Callable[[str], Any]] = {
     "chips": catalog.chip,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +22,10 @@ from ..search import Plan
 from ..sweep import Sweep
 from . import explain, files
 from .console import plain
-from .figures import figure_of, predictions_of
+from .figures import figure_of
 
 WIDTH = 100
 """Columns of a table in a notebook."""
-
-
-def flat_rows(thing: Any) -> list[dict[str, Any]]:
-    """One flat row for each prediction in a result."""
-    if isinstance(thing, (Prediction, Plan)):
-        return [files.flat(p.to_dict()) for p in predictions_of(thing)]
-    if isinstance(thing, Sweep):
-        return thing.rows()
-    if isinstance(thing, Grid):
-        return [*thing.rows]
-    if isinstance(thing, Table):
-        return list(thing.rows())
-    return [files.flat(row) for row in _records(thing)]
-
-
-def _records(thing: Any) -> Iterator[dict[str, Any]]:
-    """The parts of a result that stand in rows: runs of a curve, ways to cut a layer, causes of a
-    run, actions of a pipeline.
-    """
-    if isinstance(thing, Limits):
-        for line in thing.lines:
-            name = {"scenario": line.scenario.name}
-            for point, costs in zip(
-                line.curve.to_dict()["points"],
-                line.to_dict()["bills"],
-                strict=True,
-            ):
-                yield {**name, **point, **costs}
-    elif isinstance(thing, Roofline):
-        for scheme in thing.to_dict()["schemes"]:
-            yield {k: v for k, v in scheme.items() if k != "curve"}
-    elif isinstance(thing, Replay):
-        yield from _actions(thing)
-    else:
-        data = thing.to_dict()
-        yield {"name": "step", **data["step_time_s"]}
-        yield from (data["causes"] or {"rows": ()})["rows"]
-
-
-def _actions(replay: Replay) -> Iterator[dict[str, Any]]:
-    """One action of a rank a row."""
-    t = replay.timeline
-    for rank, actions in enumerate(t.order):
-        for k, action in enumerate(actions):
-            yield {
-                "rank": rank,
-                "kind": action.kind,
-                "stage": t.stages[rank][k],
-                "microbatch": action.microbatch,
-                "start_s": t.start_s[rank][k],
-                "end_s": t.end_s[rank][k],
-            }
 
 
 def frame(thing: Any) -> Any:
@@ -88,7 +36,7 @@ def frame(thing: Any) -> Any:
         raise BadInput(
             "to_frame() needs pandas: pip install 'meshwright[notebook]'"
         ) from None
-    return pandas.DataFrame(flat_rows(thing))
+    return pandas.DataFrame(files.flat_rows(thing))
 
 
 def text(thing: Any, term: str = "") -> str:

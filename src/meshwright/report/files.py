@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,11 +17,16 @@ from .._version import __version__
 from ..errors import BadInput
 from ..formats import perfetto, schedule_csv, torchrun
 from ..formats.toml import dump_job
+from ..grid import Grid
+from ..limits.answer import Limits, bill
 from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
+from ..prediction.table import Table
+from ..roofline import Roofline
 from ..schedule import get as schedule_named
+from ..search import Plan
 from ..sweep import Sweep
-from .figures import figure_of
+from .figures import figure_of, predictions_of
 from .text import seconds
 
 Writers = Mapping[str, Callable[[], str | bytes]]
@@ -137,11 +142,11 @@ def job_file(best: Prediction) -> str:
     return line + dump_job(replace(job, train=train))
 
 
-def of_sweep(sweep: Sweep) -> Writers:
-    """A row a point, curves."""
+def of_result(result: Any) -> Writers:
+    """Its rows and its figure."""
     return {
-        ".csv": lambda: csv_text(sweep.rows()),
-        **drawn(partial(figure_of, sweep)),
+        ".csv": lambda: csv_text(flat_rows(result)),
+        **drawn(partial(figure_of, result)),
     }
 
 
@@ -167,18 +172,58 @@ def of_replay(replay: Replay) -> Writers:
     }
 
 
-def of_roofline(result: Any) -> Writers:
-    """A row a scheme, a panel a scheme."""
+def flat_rows(thing: Any) -> list[dict[str, Any]]:
+    """One flat row for each prediction in a result."""
+    if isinstance(thing, (Prediction, Plan)):
+        return [flat(p.to_dict()) for p in predictions_of(thing)]
+    if isinstance(thing, Sweep):
+        return thing.rows()
+    if isinstance(thing, Grid):
+        return [*thing.rows]
+    if isinstance(thing, Table):
+        return list(thing.rows())
+    return [flat(row) for row in _records(thing)]
 
-    def rows() -> str:
-        return csv_text(
-            [
-                {k: v for k, v in s.items() if k != "curve"}
-                for s in result.to_dict()["schemes"]
-            ]
-        )
 
-    return {".csv": rows, **drawn(partial(figure_of, result))}
+def _records(thing: Any) -> Iterator[dict[str, Any]]:
+    """The parts of a result that stand in rows: runs of a curve, ways to cut a layer, causes of a
+    run, actions of a pipeline.
+    """
+    if isinstance(thing, Limits):
+        for line in thing.lines:
+            for p in line.curve.points:
+                d = p.to_dict()
+                yield {
+                    "scenario": line.scenario.name,
+                    **{k: v for k, v in d.items() if not isinstance(v, dict)},
+                    **d["degrees"],
+                    **d["step"],
+                    **bill(p, line.scenario),
+                }
+    elif isinstance(thing, Roofline):
+        for scheme in thing.to_dict()["schemes"]:
+            yield {k: v for k, v in scheme.items() if k != "curve"}
+    elif isinstance(thing, Replay):
+        yield from _actions(thing)
+    else:
+        data = thing.to_dict()
+        yield {"name": "step", **data["step_time_s"]}
+        yield from (data["causes"] or {"rows": ()})["rows"]
+
+
+def _actions(replay: Replay) -> Iterator[dict[str, Any]]:
+    """One action of a rank a row."""
+    t = replay.timeline
+    for rank, actions in enumerate(t.order):
+        for k, action in enumerate(actions):
+            yield {
+                "rank": rank,
+                "kind": action.kind,
+                "stage": t.stages[rank][k],
+                "microbatch": action.microbatch,
+                "start_s": t.start_s[rank][k],
+                "end_s": t.end_s[rank][k],
+            }
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from ..errors import unknown
 from ..grid import Grid
-from ..units import show
+from ..units import count, show
 from .card import Card
 from .card import CardTable as Table
 from .lines import noted
 from .run_card import notes as card_notes
 from .tables import text_table
-from .text import count, percent, seconds
+from .text import percent, seconds
 
 WIDEST = 8
 """Values of the second field that stand beside each other in 80 columns."""

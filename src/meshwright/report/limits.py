@@ -13,10 +13,9 @@ from ..limits.curve import Point
 from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
-from ..units import show
-from .files import csv_text
+from ..units import count, show
 from .tables import text_table
-from .text import count, percent, short_words
+from .text import percent, short_words
 
 AXES = {"tp": "tensor", "pp": "pipeline", "dp": "data", "ep": "expert"}
 
@@ -228,22 +227,4 @@ def ladders(
             " | why",
             rows,
         ),
-    )
-
-
-def to_csv(result: Limits) -> str:
-    """One line a point of every scenario, SI units."""
-    return csv_text(
-        [
-            {
-                "scenario": line.scenario.name,
-                **{k: v for k, v in d.items() if not isinstance(v, dict)},
-                **d["degrees"],
-                **d["step"],
-                **bill(p, line.scenario),
-            }
-            for line in result.lines
-            for p in line.curve.points
-            for d in (p.to_dict(),)
-        ]
     )

@@ -13,10 +13,10 @@ from ..limits.happened import near
 from ..limits.realistic import RealCurve, RealPoint
 from ..limits.scenario import Scenario
 from ..limits.sensitivity import Sensitivity
-from ..units import show
+from ..units import count, show
 from .card import Card, CardRow, CardTable
 from .limits import end, flops_text
-from .text import BRIEFLY, count, percent, short_words
+from .text import BRIEFLY, percent, short_words
 
 SPOKEN = {
     "bubble of the pipeline": "the pipeline's bubble",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
@@ -14,6 +15,10 @@ from rich.text import Text
 
 LEAST = 40
 """Columns that a sentence takes on the narrowest terminal."""
+wrapped = partial(
+    textwrap.wrap, break_long_words=False, break_on_hyphens=False
+)
+"""The lines of a sentence, broken between words."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +40,13 @@ class IndentedLine:
             yield Text(str(self), self.style)
             return
         yield Text(
-            textwrap.fill(
-                self.text,
-                max(options.max_width, LEAST),
-                initial_indent=" " * self.indent,
-                subsequent_indent=" " * (self.indent + self.hang),
-                break_long_words=False,
-                break_on_hyphens=False,
+            "\n".join(
+                wrapped(
+                    self.text,
+                    max(options.max_width, LEAST),
+                    initial_indent=" " * self.indent,
+                    subsequent_indent=" " * (self.indent + self.hang),
+                )
             ),
             self.style,
         )

@@ -15,7 +15,7 @@ from ..prediction.certainty import resolution
 from ..prediction.elastic import seconds_by_cause
 from ..prediction.prediction import Prediction
 from ..search import why_simpler
-from ..units import show
+from ..units import count, show
 from .lines import IndentedLine, noted
 from .predict import details, memory_table, time_table
 from .run_card import SEEN, yours
@@ -24,7 +24,6 @@ from .text import (
     BRIEFLY,
     CAUSES,
     NOTHING,
-    count,
     memory_needed,
     percent,
     risk_words,

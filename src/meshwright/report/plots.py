@@ -27,8 +27,8 @@ from ..prediction.prediction import Prediction
 from ..prediction.replay import Replay
 from ..schedule.timeline import Timeline
 from ..sweep import Sweep
-from ..units import GIB
-from .text import CAUSES, KINDS, count, near
+from ..units import GIB, count
+from .text import CAUSES, KINDS, near
 from .timeline import bubble
 
 DPI = 150

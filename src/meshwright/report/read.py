@@ -18,11 +18,12 @@ from ..errors import command
 from ..formats.bridge import ForeignFile
 from ..formats.flags import adapters_alone
 from ..layout.stages import microbatches
+from ..units import count
 from .card import Card, CardRow, Commands, Item, answer_row
 from .lines import IndentedLine, noted
 from .run_card import notes as card_notes
 from .run_card import preconditions
-from .text import count, layout_words
+from .text import layout_words
 
 
 def reading_card(

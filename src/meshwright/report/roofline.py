@@ -12,12 +12,12 @@ from rich.text import Text
 
 from ..roofline.queries import Roofline
 from ..roofline.schemes import Scheme
-from ..units import show
+from ..units import count, show
 from .card import Card, CardRow, CardTable, answer_row
 from .lines import noted
 from .run_card import notes as card_notes
 from .tables import text_table
-from .text import count, seconds
+from .text import seconds
 
 LAYERS = {
     "book": "two feed-forward matrices, gate and attention ignored",

@@ -19,12 +19,11 @@ from ..prediction.notes import IDLE_SETTING
 from ..prediction.prediction import Prediction
 from ..prediction.runnable import NO_RUN
 from ..search import flag_text, why_simpler
-from ..units import show
+from ..units import count, show
 from .card import Card, CardRow, Commands, Item, answer_row
 from .text import (
     BRIEFLY,
     beside_words,
-    count,
     percent,
     priced_run,
     risk_words,

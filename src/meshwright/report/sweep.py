@@ -10,14 +10,13 @@ from ..prediction.certainty import resolution
 from ..prediction.prediction import Prediction
 from ..prediction.runnable import NO_RUN
 from ..sweep import Sweep, speedup
-from ..units import DAY_S, show
+from ..units import DAY_S, count, show
 from .card import Card, CardRow, CardTable, answer_row
 from .lines import IndentedLine, noted
 from .run_card import binding, preconditions
 from .run_card import notes as card_notes
 from .tables import text_table
 from .text import (
-    count,
     interval_words,
     percent,
     priced_run,

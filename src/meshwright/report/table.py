@@ -8,8 +8,9 @@ from rich.text import Text
 from ..describe.layout import Layout
 from ..prediction.prediction import Prediction
 from ..prediction.table import Table
+from ..units import count
 from .tables import text_table
-from .text import count, layout_words, memory_needed, percent, seconds
+from .text import layout_words, memory_needed, percent, seconds
 
 MOST = 40
 """Rows that are printed."""

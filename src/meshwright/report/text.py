@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import fields
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from ..prediction.failures import has_published_rate
 from ..prediction.prediction import Prediction
 from ..step.memory import Use
 from ..step.oom import chance
-from ..units import show
+from ..units import count, show
 
 CAUSES = {
     "compute": "matrix products and attention",
@@ -137,17 +136,6 @@ def signed(value: float) -> str:
 def percent(share: float, digits: int = 1) -> str:
     """0.412 -> "41.2 %"."""
     return f"{100 * share:.{digits}f} %"
-
-
-def count(number: float, digits: int = 3) -> str:
-    """A plain number with a prefix: 983 k, 70.6 B (billion), 15 T (trillion); 3.65e+16 beyond."""
-    if abs(number) >= 1e15:
-        return f"{number:.{digits - 1}e}"
-    for size, prefix in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " k")):
-        # 999,999 is 1 M, not 1,000 k
-        if size * (1 - 10.0**-digits / 2) <= abs(number) < math.inf:
-            return show(number / size, "", digits) + prefix
-    return show(number, "", digits)
 
 
 def layout_words(layout: Layout, microbatches: int | None = None) -> str:

@@ -24,8 +24,8 @@ from .question import ask, laid_out
 
 def answer_advise(body: Body, progress: Progress) -> Answer:
     """Single changes of a run by what each gives, then the best pair and triple."""
-    text = body.get("text")
-    if isinstance(text, str) and text.strip():
+    text = body.get("text", "")
+    if text.strip():
         if len(text) > LARGEST:
             raise BadInput(f"the text is longer than {LARGEST:,} characters")
         kept = body.get("question") or {}

@@ -36,7 +36,7 @@ from ..search import (
 )
 from ..search import plan as search
 from ..sizing import plan_notes
-from ..sweep import vary
+from ..sweep import EMPTY, Prices, vary
 from .prices import by_chip, price_of_job, with_price
 from .question import (
     ask,
@@ -237,26 +237,32 @@ def clusters(body: Body, progress: Progress) -> Iterator[Answer]:
     """
     job, space = ask(body.get("question"), [])
     names = texts(body, "clusters")
-    compared = [(name, on_cluster(job, name)) for name in names]
+    compared = [(name, varied(job, "on", name)) for name in names]
     chips = [j.cluster.chip.name for _, j in compared if isinstance(j, Job)]
     prices = by_chip(body.get("prices", {}), chips)
-    for name, varied in compared:
+    for name, other in compared:
         row: dict[str, Any] = {"cluster": name}
-        if isinstance(varied, MeshwrightError):
-            yield {**row, "why": str(varied)}
-            continue
-        chip = varied.cluster.chip
-        varied = with_price(varied, prices.get(chip.name))
-        row["chip"] = chip.name
-        row["usd_per_hour"] = varied.cluster.chip.usd_per_hour
-        try:
-            answer = best_of(varied, space, progress)
-            if answer.best:
-                yield {**row, **summary(answer.best)}
-            else:
-                yield {**row, "why": (*answer.notes, "nothing fits")[0]}
-        except MeshwrightError as error:
-            yield {**row, "why": str(error)}
+        if isinstance(other, Job):
+            chip = other.cluster.chip.name
+            other = with_price(other, prices.get(chip))
+            row |= price(other)
+        yield {**row, **best_row(other, space, progress)[1]}
+
+
+def best_row(
+    job: Job | MeshwrightError, space: Space, progress: Progress, top: int = 1
+) -> tuple[Prediction | None, dict[str, Any]]:
+    """(the best layout of a job, of several at the top the fastest; its row, or why there is
+    none).
+    """
+    try:
+        if isinstance(job, MeshwrightError):
+            raise job
+        plan = best_of(job, space, progress, top)
+    except MeshwrightError as error:
+        return None, {"why": str(error)}
+    p = plan.best if top == 1 else plan.fastest
+    return p, summary(p) if p else {"why": (*plan.notes, "nothing fits")[0]}
 
 
 def answer_scaling(body: Body, progress: Progress) -> Iterator[Answer]:
@@ -266,20 +272,16 @@ def answer_scaling(body: Body, progress: Progress) -> Iterator[Answer]:
     """
     job, space = ask(body.get("question"), [])
     own_price = price_of_job(job, body.get("prices", {}))
+    prices = {job.cluster.chip.name: own_price} if own_price else {}
     chips = max(job.cluster.chips // 8, 1)
     most = 0.0
     while chips <= MOST_CHIPS:
-        row: dict[str, Any] = {"chips": chips}
-        try:
-            varied = with_price(vary(job, "chips", chips), own_price)
-            answer = best_of(varied, space, progress, top=2)
-            p, why = answer.fastest, (*answer.notes, "nothing fits")[0]
-        except MeshwrightError as error:
-            p, why = None, str(error)
+        other = varied(job, "chips", chips, prices)
+        p, row = best_row(other, space, progress, top=2)
         rate = p.tokens_per_s / chips if p else 0.0
         most = max(most, rate)
-        share = {"tokens_per_s_per_chip": rate, "chips": chips}
-        yield {**summary(p), **share} if p else {**row, "why": why}
+        share = {"tokens_per_s_per_chip": rate} if p else {}
+        yield {**row, **share, "chips": chips}
         if rate < most * GIVEN_UP:
             return
         chips *= 2
@@ -291,10 +293,12 @@ GIVEN_UP = 0.5
 """Share of what a chip does at best, below which nobody adds chips."""
 
 
-def on_cluster(job: Job, name: str) -> Job | MeshwrightError:
-    """The job on another cluster, or why it cannot be."""
+def varied(
+    job: Job, path: str, value: str | float, prices: Prices = EMPTY
+) -> Job | MeshwrightError:
+    """The job with one thing changed, or why it cannot be."""
     try:
-        return vary(job, "on", name)
+        return vary(job, path, value, prices)
     except MeshwrightError as error:
         return error
 

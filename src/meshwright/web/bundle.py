@@ -13,11 +13,16 @@ and lines of comment, a seventh of what is sent, are left out; so no text goes o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 Text = Callable[[str], str]
 """Name of a module -> its text."""
+IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([^"]*)";\n?', re.MULTILINE)
+EXPORT = re.compile(
+    r"^export ((?:async )?(?:const|class|function\*?) ([\w$]+))", re.MULTILINE
+)
 
 
 class Module(NamedTuple):
@@ -30,55 +35,36 @@ class Module(NamedTuple):
 
 
 def module(text: str) -> Module:
-    """A module, read line by line.  Raises ValueError."""
-    imports, exports, body = [], [], []
-    lines = iter(text.splitlines())
+    """A module, in lines without indentation.  Raises ValueError."""
+    lines = [
+        bare
+        for line in EXPORT.sub(r"\1", IMPORT.sub("", text)).splitlines()
+        if (bare := line.strip()) and not bare.startswith("//")
+    ]
     for line in lines:
-        if line.startswith("import"):
-            imports.append(_imported(_statement(line, lines)))
-        elif line.startswith("export"):
-            given = line.removeprefix("export ")
-            exports.append(_declared(given))
-            body.append(given)
-        elif line.count("`") % 2:
+        if line.startswith(("import ", "export ")):
+            raise ValueError(f"a statement that is not read: {line}")
+        if line.count("`") % 2:
             raise ValueError(f"a text over several lines: {line}")
-        elif (bare := line.strip()) and not bare.startswith("//"):
-            body.append(bare)
-    return Module(imports, exports, "\n".join(body))
-
-
-def _statement(line: str, lines: Iterator[str]) -> str:
-    while not line.endswith(";"):
-        line = f"{line} {next(lines).strip()}"
-    return line
-
-
-def _imported(statement: str) -> tuple[str, str]:
-    start, end = "import {", '";'
-    names, between, other = statement.partition('} from "./')
-    if not (names.startswith(start) and between and other.endswith(end)):
-        raise ValueError(f"an import that is not read: {statement}")
-    return names.removeprefix(start).strip().rstrip(","), other[: -len(end)]
-
-
-def _declared(line: str) -> str:
-    """The name that a declaration gives."""
-    words = line.removeprefix("async ").replace("*", " ").split()
-    kind, name = (*words, "", "")[:2]
-    if kind not in ("const", "class", "function"):
-        raise ValueError(f"an export that is not read: {line}")
-    return name.partition("(")[0]
+    return Module(
+        [
+            (" ".join(names.split()).rstrip(","), other)
+            for names, other in IMPORT.findall(text)
+        ],
+        [name for _, name in EXPORT.findall(text)],
+        "\n".join(lines),
+    )
 
 
 def ordered(first: str, text: Text) -> dict[str, Module]:
     """The modules that one needs, each after those it imports."""
     read: dict[str, Module] = {}
-    under_way: set[str] = set()
+    seen: set[str] = set()
 
     def visit(name: str) -> None:
-        if name in read or name in under_way:
+        if name in seen:
             return
-        under_way.add(name)
+        seen.add(name)
         one = module(text(name))
         for _, other in one.imports:
             visit(other)

@@ -8,11 +8,9 @@ from typing import Any
 
 from .. import catalog
 from ..describe.job import Job
-from ..errors import MeshwrightError
 from ..prediction.prediction import Prediction
 from ..search import Progress, Space
-from ..sweep import vary
-from .answers import Answer, Body, best_of, summary
+from .answers import Answer, Body, best_of, best_row, varied
 from .question import ask
 
 
@@ -89,18 +87,11 @@ def fastest_fields(
     slower: its time of a token over the chance to fit, over that of `now`, less 1. The fastest of
     both, not their answers, which are chosen among ties: twice a bandwidth never costs time.
     """
-    try:
-        changed = vary(job, change.path, change.value)
-        answer = best_of(changed, space, progress, top=2)
-    except MeshwrightError as error:
-        return {"why": str(error)}
-    p = answer.fastest
-    if p is None:
-        return {"why": (*answer.notes, "nothing fits")[0]}
-    return {
-        **summary(p),
-        "slower": token_s(p) / token_s(now) - 1 if now else None,
-    }
+    changed = varied(job, change.path, change.value)
+    p, row = best_row(changed, space, progress, top=2)
+    if p:
+        row["slower"] = token_s(p) / token_s(now) - 1 if now else None
+    return row
 
 
 def token_s(p: Prediction) -> float:

@@ -11,7 +11,7 @@ from ..formats.toml import dump_job
 from ..prediction.prediction import predict as compute_step
 from ..report.console import SCHEMA
 from ..search import Progress
-from .answers import Answer, Body, on_cluster, texts
+from .answers import Answer, Body, texts, varied
 from .prices import by_chip, price_of_job, with_price
 from .question import ask, check_question, command_of, laid_out, python_of
 
@@ -23,7 +23,7 @@ def ways_to_copy(body: Body, progress: Progress) -> Answer:
     question = check_question(body.get("question"))
     job, _ = ask(question, [])
     names = texts(body, "clusters") if "clusters" in body else []
-    others = [on_cluster(job, name) for name in names]
+    others = [varied(job, "on", name) for name in names]
     chips = [j.cluster.chip.name for j in others if isinstance(j, Job)]
     given = body.get("prices", {})
     own_price = price_of_job(job, given)

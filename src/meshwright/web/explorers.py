@@ -204,11 +204,11 @@ def explore_roofline(body: Body, progress: Progress) -> Answer:
         job.model,
         job.cluster,
         job.batch_tokens,
-        layer=str(body.get("layer", "book")),
+        layer=body.get("layer", "book"),
         precision=job.precision,
         assumptions=how,
         seq=job.seq,
-        shape=parse_shape(str(shape)) if shape else None,
+        shape=parse_shape(shape) if shape else None,
     )
     return envelope(
         "roofline", replace(answer, notes=(*notes, *answer.notes)).to_dict()

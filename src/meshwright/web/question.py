@@ -17,7 +17,7 @@ from typing import Any
 
 from ..describe.job import TRAIN, Job
 from ..describe.layout import Layout
-from ..describe.read import brief, read, to_dict
+from ..describe.read import read, to_dict
 from ..errors import BadInput, command, unknown
 from ..formats import STDIN, parse_json, parse_toml
 from ..formats.flags import (
@@ -57,26 +57,21 @@ def keys() -> tuple[str, ...]:
     return (MODEL, JOB, *(flag.name for flag in known))
 
 
-def check_question(question: object) -> dict[str, str]:
+def check_question(question: Question | None) -> dict[str, str]:
     """The texts of a question, in canonical order, without those left empty.  Raises BadInput."""
-    if not isinstance(question, Mapping):
-        raise BadInput(
-            f"question must be a table of texts, not {brief(question)}"
-        )
+    texts = question or {}
     allowed = keys()
-    for key, text in question.items():
+    for key, text in texts.items():
         if key not in allowed:
             raise unknown("question: field", key, allowed)
-        if not isinstance(text, str):
-            raise BadInput(f"question.{key} must be a text, not {brief(text)}")
         if len(text) > LONGEST and key not in (MODEL, JOB):
             raise BadInput(
                 f"question.{key} is longer than {LONGEST:,} characters"
             )
     return {
-        key: question[key].strip()
+        key: texts[key].strip()
         for key in allowed
-        if question.get(key, "").strip()
+        if texts.get(key, "").strip()
     }
 
 
@@ -107,7 +102,7 @@ def describe_model(model: str) -> Any:
     return to_dict(read_hf(parse_json(model, "the config.json")))
 
 
-def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
+def ask(question: Question | None, notes: list[str]) -> tuple[Job, Space]:
     """The job of a question, and the space that its layout fields leave to a search."""
     texts = check_question(question)
     given, space = job_and_space(
@@ -123,13 +118,11 @@ def ask(question: object, notes: list[str]) -> tuple[Job, Space]:
 
 
 def laid_out(
-    job: Job, layout: object, notes: list[str] | None = None
+    job: Job, layout: Mapping[str, Any], notes: list[str] | None = None
 ) -> Layout:
     """The layout of a table of its fields: what it does not say is what the set alone allows, and
     replicas fill the chips; notes: receives a sentence on what the set filled in.
     """
-    if not isinstance(layout, Mapping):
-        raise BadInput(f"layout must be a table, not {brief(layout)}")
     said = with_schedule(layout)
     given_layout = read(Layout, said, "layout", thing_named)
     return laid_by_set(job, given_layout, said, notes).filling(

@@ -40,12 +40,12 @@ class Folders:
 
     def run(self, body: Body, progress: Progress) -> Answer:
         """A run beside its prediction."""
-        name = body.get("run")
+        name = body.get("run", "")
         if name not in self.paths:
             raise BadInput(
-                f"run {str(name)[:80]!r} is not shown here: start meshwright serve with its folder"
+                f"run {name[:80]!r} is not shown here: start meshwright serve with its folder"
             )
-        return of_folder(self.paths[str(name)])
+        return of_folder(self.paths[name])
 
 
 def of_folder(path: Path) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def of_log(body: Body, progress: Progress) -> Answer:
     job, _ = ask(body.get("question"), notes)
     said = body.get("layout", {})
     layout = laid_out(job, said) if said else job.layout
-    log = steps_of(str(body.get("text", "")))
+    log = steps_of(body.get("text", ""))
     logged = compare_log("the log", log, predict(job, layout))
     told = {
         "folder": f"log of {logged.log.kind}",

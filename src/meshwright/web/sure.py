@@ -76,9 +76,8 @@ def nearest_table(body: Body, progress: Progress) -> Answer:
 
 def run_question(body: Body, progress: Progress) -> Answer:
     """The question that describes a published run."""
-    run = made(str(body.get("id")))
+    id = body.get("id", "")
+    run = made(id)
     if not run:
-        raise BadInput(
-            f"run {str(body.get('id'))[:80]!r} is not among the published ones"
-        )
+        raise BadInput(f"run {id[:80]!r} is not among the published ones")
     return {"schema": SCHEMA, "question": run["question"]}
