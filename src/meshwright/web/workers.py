@@ -1,86 +1,74 @@
 """Processes that search, so that what takes milliseconds shares no interpreter with a search.
 
-Each reads from its standard input and writes to its standard output, a line at a time:
-
-    {"name": "plan", "body": {...}}     a question
-    {"stop": true}                      nobody waits for its answer any more
-    ={...}                              a line of the answer
-    !{"error": ...}                     why there is none, in a sentence
-    ?{...}                              the name of a bug
-    .0.12                               the end, and the seconds it took the processor
+Each has a pipe. It hears a question (name, body), or None: nobody waits for its answer any more. It
+says the lines of the answer as bytes, why there is none as an error, and at the end the seconds it
+took the processor.
 """
 
 from __future__ import annotations
 
-import io
-import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
+from multiprocessing.connection import Connection
 from queue import Empty, LifoQueue, SimpleQueue
-from typing import IO, Any
+from typing import Any
 
 from ..errors import BadInput, MeshwrightError
 from ..formats.user_file import add_own_machines
 from .endpoints import Endpoint, endpoints
 from .question import OPENING
-from .work import Asking, Interrupted, Stopped, answer_lines, json_bytes
+from .work import Asking, Interrupted, Stopped, answer_lines
 
-LINE, WRONG, BROKEN, END = b"=", b"!", b"?", b"."
+CONTEXT = multiprocessing.get_context("spawn")
+"""A copy of a process with threads, as by fork, may wait for a lock for ever."""
 MOST = 2
 """Processes beside the one that serves: those asked at once by one page."""
 POLITE = 5
 """How far they step back for the server and the browser of the same machine."""
-ROOT = Path(__file__).parents[2]
 STARTS_S = 30.0
 """Seconds that a question waits for another process where its own has ended."""
 INTERRUPTED = "the processes that search have ended twice over this: ask again in a minute"
+Question = tuple[str, Mapping[str, Any]]
+Said = bytes | Exception | float
+"""A line, why there is none, or the seconds that an answer took."""
 
 
 class Worker:
     """A process that answers one question at a time."""
 
     def __init__(self) -> None:
-        known = os.environ.get("PYTHONPATH", "")
-        path = os.pathsep.join([str(ROOT), *filter(None, [known])])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
+        self.pipe, theirs = CONTEXT.Pipe()
+        self.process = CONTEXT.Process(
+            target=answer_questions, args=(theirs,), daemon=True
         )
+        self.process.start()
+        theirs.close()
 
-    def say(self, told: Mapping[str, Any]) -> None:
+    def say(self, told: Question | None) -> None:
         """Tell it something; one that is gone hears nothing."""
-        assert self.process.stdin
-        with suppress(OSError, ValueError):
-            self.process.stdin.write(json_bytes(told) + b"\n")
-            self.process.stdin.flush()
-
-    def read(self) -> tuple[bytes, bytes]:
-        """(kind, text) of its next line; two empty ones if it is gone."""
-        assert self.process.stdout
-        line = self.process.stdout.readline().rstrip(b"\n")
-        return line[:1], line[1:]
-
-    @property
-    def lives(self) -> bool:
-        return self.process.poll() is None
-
-    def end(self) -> int:
-        """Let it end, which it does when nothing more can be asked; its exit status."""
-        assert self.process.stdin and self.process.stdout
         with suppress(OSError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.wait()
+            self.pipe.send(told)
+
+    def read(self) -> Said | None:
+        """What it says next; None if it is gone."""
+        try:
+            said: Said = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return said
+
+    def end(self) -> int | None:
+        """Let it end, which it does when nothing more can be asked; its exit status."""
+        self.pipe.close()
+        self.process.join()
+        return self.process.exitcode
 
 
 class Workers:
@@ -94,7 +82,7 @@ class Workers:
         """Start them, one after the other."""
         for _ in range(count):
             worker = Worker()
-            if worker.read()[0] == END:  # it has imported everything
+            if worker.read() is not None:  # it has imported everything
                 self.free.put(worker)
 
     def take(self) -> Worker | None:
@@ -103,7 +91,7 @@ class Workers:
             worker = self.free.get_nowait()
         except Empty:
             return None
-        if worker.lives:
+        if worker.process.is_alive():
             return worker
         self.replace(worker)
         return self.take()
@@ -122,7 +110,7 @@ class Workers:
                 worker = self.free.get(timeout=until - time.monotonic())
             except (Empty, ValueError):  # ValueError: the time is over
                 raise Interrupted(INTERRUPTED) from None
-            if worker.lives:
+            if worker.process.is_alive():
                 return worker
 
 
@@ -146,7 +134,7 @@ class WorkerAnswer:
         )
         self.lock = threading.Lock()
         self.over, self.stopped, self.cpu_s = False, False, 0.0
-        self.question = {"name": name, "body": body}
+        self.question = name, body
         self.lines, self.again = 0, False
         worker.say(self.question)
 
@@ -156,46 +144,41 @@ class WorkerAnswer:
                 raise Stopped
             if self.over:
                 return b""
-            kind, text = self.worker.read()
-            if not kind and not self.again and not self.stopped:
-                kind, text = self._ask_again()
-            if kind == LINE and not self.single:
+            said = self.worker.read()
+            if said is None and not self.again and not self.stopped:
+                said = self._ask_again()
+            if isinstance(said, bytes) and not self.single:
                 self.lines += 1
-                return text
-            if kind != END:
-                self._end()
-            else:
-                self._finish(text)
-            if kind == LINE:
-                return text
+                return said
+            self._end(said)
+            if isinstance(said, bytes):
+                return said
             if self.stopped:
                 raise Stopped
-            if kind == WRONG:
-                raise BadInput(json.loads(text)["error"])
-            if kind == BROKEN:
-                raise RuntimeError(json.loads(text)["error"])
-            if not kind:
+            if said is None:
                 raise Interrupted(INTERRUPTED)
+            if isinstance(said, Exception):
+                raise said
             return b""
 
-    def _ask_again(self) -> tuple[bytes, bytes]:
-        """(kind, text) of the line that comes next, from another process."""
+    def _ask_again(self) -> Said | None:
+        """What comes next, from another process."""
         self.again = self.over = True  # there is none to be told to stop
         self.worker = self.workers.instead(self.worker)
         self.over = False
         if self.stopped:
-            self._finish(b"")
+            self._end(0.0)
             raise Stopped
         self.worker.say(self.question)
         for _ in range(self.lines):  # that were answered before
-            if (told := self.worker.read())[0] != LINE:
-                return told
+            if not isinstance(said := self.worker.read(), bytes):
+                return said
         return self.worker.read()
 
     def stop(self) -> None:
         self.stopped = True
         if not self.over:
-            self.worker.say({"stop": True})
+            self.worker.say(None)
             threading.Thread(target=self._drain, daemon=True).start()
 
     def __del__(self) -> None:
@@ -206,73 +189,67 @@ class WorkerAnswer:
         """Hear it out, so that it is free again."""
         with self.lock:
             if not self.over:
-                self._end()
+                self._end(self.worker.read())
 
-    def _end(self) -> None:
-        while (told := self.worker.read())[0] not in (END, b""):
-            pass
-        self._finish(told[1])
-
-    def _finish(self, text: bytes) -> None:
-        self.over, self.cpu_s = True, float(text or 0.0)
+    def _end(self, said: Said | None) -> None:
+        """Hear what follows something said, to the end."""
+        while isinstance(said, (bytes, Exception)):
+            said = self.worker.read()
+        self.over, self.cpu_s = True, said or 0.0
         self.workers.free.put(self.worker)
 
 
-def _main() -> None:
-    """Answer what is read until there is no more."""
+def answer_questions(pipe: Connection) -> None:
+    """What a worker does: answer until there is no more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its server ends it
     if hasattr(os, "nice"):
         os.nice(POLITE)
-    sink = os.fdopen(os.dup(1), "wb")
     sys.stdout = sys.stderr
     add_own_machines()
+    asked: SimpleQueue[tuple[Question, Asking]] = SimpleQueue()
+    threading.Thread(target=listen, args=(pipe, asked), daemon=True).start()
     table = endpoints()
-    asked: SimpleQueue[tuple[Mapping[str, Any], Asking]] = SimpleQueue()
+    # the first answer loads what all need
     opening = {"question": OPENING, "families": False, "top": 1}
-    asked.put(({"name": "plan", "body": opening}, Asking()))
-    threading.Thread(target=listen, args=(asked,), daemon=True).start()
-    quiet = io.BytesIO()
+    write_answer(table["plan"], opening, Asking(), lambda line: None)
+    pipe.send(0.0)
     while True:
-        told, work = asked.get()
-        first = told["body"] is opening
+        (name, body), work = asked.get()
         start = time.thread_time()
-        write_answer(
-            table[told["name"]], told["body"], work, quiet if first else sink
-        )
-        sink.write(END + b"%.4f\n" % (time.thread_time() - start))
-        sink.flush()
+        write_answer(table[name], body, work, pipe.send)
+        pipe.send(time.thread_time() - start)
 
 
-def listen(asked: SimpleQueue[tuple[Mapping[str, Any], Asking]]) -> None:
-    """Hand on what is read; the end of it is the end of the server, and of this process."""
+def listen(
+    pipe: Connection, asked: SimpleQueue[tuple[Question, Asking]]
+) -> None:
+    """Hand on what is heard; the end of it is the end of the server, and of this process."""
     work = Asking()
-    for line in sys.stdin.buffer:
-        told = json.loads(line)
-        if "stop" in told:
-            work.stop.set()
-        else:
-            work = Asking()
-            asked.put((told, work))
+    with suppress(EOFError, OSError):
+        while True:
+            told = pipe.recv()
+            if told is None:
+                work.stop.set()
+            else:
+                work = Asking()
+                asked.put((told, work))
     os._exit(0)
 
 
 def write_answer(
-    asked: Endpoint, body: Mapping[str, Any], work: Asking, sink: IO[bytes]
+    asked: Endpoint,
+    body: Mapping[str, Any],
+    work: Asking,
+    say: Callable[[Said], None],
 ) -> None:
-    """Write the lines of an answer, or why there is none."""
+    """Say the lines of an answer, or why there is none."""
     try:
         for line in answer_lines(asked, body, work):
-            sink.write(LINE + line + b"\n")
-            sink.flush()
+            say(line)
     except Stopped:
         pass
     except MeshwrightError as error:
-        sink.write(WRONG + json_bytes({"error": str(error)}) + b"\n")
+        say(BadInput(str(error)))
     except Exception as error:  # noqa: BLE001 - a bug is one sentence here too
         traceback.print_exc()
-        told = {"error": type(error).__name__}
-        sink.write(BROKEN + json_bytes(told) + b"\n")
-
-
-if __name__ == "__main__":
-    _main()
+        say(RuntimeError(type(error).__name__))
