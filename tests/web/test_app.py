@@ -536,8 +536,7 @@ def test_a_search_lets_what_is_quick_go_first() -> None:
         async with anyio.create_task_group() as group:
             for name, seconds in (("predict", 0.03), ("plan", 0.0)):
                 asked = told(name, seconds)
-                task = api.task(name, asked, {})
-                group.start_soon(api.computed, task, asked, Client())
+                group.start_soon(api.reply, name, asked, {}, Client())
 
     anyio.run(both)
     assert seen == ["predict", "plan"]
@@ -790,7 +789,7 @@ def test_who_waits_is_told_his_place(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: dict[int, list[dict]] = {}
 
     async def client(n: int) -> None:
-        reply = await api.many("slow", asked, {"n": n}, Client())
+        reply = await api.reply("slow", asked, {"n": n}, Client())
         heard[n] = [json.loads(line) async for line in reply.body_iterator]
 
     async def everybody() -> None:
@@ -841,10 +840,10 @@ def test_an_answer_in_one_piece_tells_its_place_to_who_takes_lines(
     lines = "application/json, application/x-ndjson"
 
     async def everybody() -> list:
-        reply = await api.one("slow", asked, late, Client(lines))
+        reply = await api.reply("slow", asked, late, Client(lines))
         told = [json.loads(line) async for line in reply.body_iterator]
-        one = await api.one("slow", asked, soon, Client(lines))
-        plain = await api.one("slow", asked, alone, Client())
+        one = await api.reply("slow", asked, soon, Client(lines))
+        plain = await api.reply("slow", asked, alone, Client())
         return [told, json.loads(one.body), json.loads(plain.body)]
 
     told, one, plain = anyio.run(everybody)

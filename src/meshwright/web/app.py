@@ -151,9 +151,7 @@ class Api:
             )
         try:
             body = check_body(await body_of(request), asked)
-            if asked.streams:
-                return await self.many(name, asked, body, request)
-            return await self.one(name, asked, body, request)
+            return await self.reply(name, asked, body, request)
         except ClientDisconnect:
             return refusal("the asker has left", 400)
         except Interrupted as error:
@@ -168,40 +166,38 @@ class Api:
             raise HTTPException(405, headers={"Allow": "POST"})
         return await self.answer(request)
 
-    async def one(
+    async def reply(
         self,
         name: str,
         asked: Endpoint,
         body: Mapping[str, Any],
         request: Request,
     ) -> Response:
-        """An answer in one piece, kept for the next who asks the same; who takes lines is told his
-        place in the queue on lines before it, where it is late.
+        """An answer, kept for the next who asks the same. Of one in many lines, what is wrong with
+        the question is said before the first, unless that must wait. Who takes lines is told his
+        place in the queue on lines before any answer that is late.
         """
-        key = asked.kept and digest(name, body)
-        headers = {**HEADERS}
-        if not key or (answer := self.kept.get(key)) is None:
-            task = self.task(name, asked, body)
-            if LINES in request.headers.get("accept", "") and not asked.quick:
-                line = await self.begun(task, asked, request, SAID_S)
-                if not line.done():
-                    said = self.lines(line, task, asked, key or "")
-                    return StreamingResponse(said, 200, HEADERS, LINES)
-                answer = _arrived_line(line)
-            else:
-                answer = await self.computed(task, asked, request)
-            headers["server-timing"] = f"cpu;dur={1e3 * task.cpu_s:.1f}"
-            if key:
-                self.kept.put(key, answer)
-        return Response(answer, 200, headers, "application/json")
-
-    async def computed(
-        self, task: Task, asked: Endpoint, request: Request
-    ) -> bytes:
-        """The first line of an answer."""
+        keeper = asked.last if asked.streams else name
+        key = digest(keeper, body) if asked.kept and keeper else ""
+        if key and (answer := self.kept.get(key)) is not None:
+            if asked.streams:
+                return Response(answer + b"\n", 200, HEADERS, LINES)
+            return Response(answer, 200, HEADERS, "application/json")
+        task = self.task(name, asked, body)
+        accepted = LINES in request.headers.get("accept", "")
+        told = asked.streams or (accepted and not asked.quick)
         with self.first if asked.quick else nullcontext():
-            line = await self.begun(task, asked, request)
-        return _arrived_line(line)
+            line = await self.begun(
+                task, asked, request, SAID_S if told else None
+            )
+        whole = _arrived_line(line) if line.done() else None
+        if asked.streams or whole is None:
+            said = self.lines(line, task, asked, key)
+            return StreamingResponse(said, 200, HEADERS, LINES)
+        if key:
+            self.kept.put(key, whole)
+        timing = {"server-timing": f"cpu;dur={1e3 * task.cpu_s:.1f}"}
+        return Response(whole, 200, HEADERS | timing, "application/json")
 
     async def begun(
         self,
@@ -251,30 +247,6 @@ class Api:
         limiter = self.waiting.get(task)
         queue = [each for each, its in self.waiting.items() if its is limiter]
         return queue.index(task) + 1 if task in queue else 0
-
-    async def many(
-        self,
-        name: str,
-        asked: Endpoint,
-        body: Mapping[str, Any],
-        request: Request,
-    ) -> Response:
-        """An answer of many lines: what is wrong with the question is said before the first, unless
-        that must wait.
-        """
-        key = asked.last and digest(asked.last, body)
-        if key and (answer := self.kept.get(key)):
-            return Response(answer + b"\n", 200, HEADERS, LINES)
-        task = self.task(name, asked, body)
-        first = await self.begun(task, asked, request, SAID_S)
-        if first.done():
-            _arrived_line(first)
-        return StreamingResponse(
-            self.lines(first, task, asked, key),
-            200,
-            HEADERS,
-            LINES,
-        )
 
     async def lines(
         self,
