@@ -478,35 +478,25 @@ def runs_and_clusters(
     from ..report.limits import answers
     from ..report.limits_card import answered
 
-    def least(s: Any, flops: float) -> Any:
-        return (
-            smallest_for(s, failing(s), flops, progress)
-            if real
-            else smallest_cluster(s, flops)
-        )
-
-    def most(s: Any, number: float) -> Any:
-        return (
-            largest_on(s, failing(s), number, progress)
-            if real
-            else largest_run(s, number)
-        )
-
     def failing(s: Any) -> Any:
         return replace(real, failures=s.failures or Failures())
 
     rows = [
-        (f"{s.name}: smallest", s, least(s, run))
+        (
+            kind,
+            s,
+            whole(s, failing(s), size, progress) if real else stack(s, size),
+        )
+        for kind, stack, whole, size in (
+            ("smallest", smallest_cluster, smallest_for, run),
+            ("largest", largest_run, largest_on, chips),
+        )
+        if size is not None
         for s in chosen
-        if run is not None
-    ]
-    rows += [
-        (f"{s.name}: largest", s, most(s, chips))
-        for s in chosen
-        if chips is not None
     ]
     fields = [
-        {"question": name, **p.to_dict(), **bill(p, s)} for name, s, p in rows
+        {"question": f"{s.name}: {kind}", **p.to_dict(), **bill(p, s)}
+        for kind, s, p in rows
     ]
     return answer(
         answered(rows, growth or GROWTH, chips),

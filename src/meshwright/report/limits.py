@@ -166,7 +166,7 @@ def answers(
     real = any(isinstance(p, RealPoint) for _, _, p in points)
     table = text_table(
         ("scenario", *(OF_A_REAL_POINT if real else OF_A_POINT)),
-        [(name, *_cells(p, scenario)) for name, scenario, p in points],
+        [(f"{s.name}: {kind}", *_cells(p, s)) for kind, s, p in points],
     )
     return Group(table, *map(Text, rents([s for _, s, _ in points])))
 

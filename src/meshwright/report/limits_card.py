@@ -204,20 +204,18 @@ def answered(
     items: list[CardRow] = []
     several = len({scenario.name for _, scenario, _ in rows}) > 1
     due: dict[str, float | None] = {}
-    for name, scenario, p in rows:
-        asked, _, kind = name.rpartition(": ")
+    for kind, scenario, p in rows:
         flops, time = flops_text(p.flops), show(p.duration_s, "s")
         size = _size(p, scenario)
+        of = f"of {scenario.name} " if several else ""
         if kind == "smallest":
-            where = f" of {asked}" if several else ""
             label = "run"
-            words = f"of {flops} FLOP needs {count(p.chips)} chips{where} for {time}: {size}"
+            words = f"of {flops} FLOP needs {count(p.chips)} chips {of}for {time}: {size}"
         else:
-            where = f"of {asked} " if several else ""
             label = "chips"
             few = p.chips < most * (1 - ALL) if most else True
             of_them = f" on {count(p.chips)} of them" if few else ""
-            words = f"{where}do {flops} FLOP in {time}{of_them}: {size}"
+            words = f"{of}do {flops} FLOP in {time}{of_them}: {size}"
         items.append(CardRow(label, words, "bold"))
         items += _beside(p, scenario, one=label == "run")
         # theirs: of chips that are asked for beside a run
@@ -241,16 +239,11 @@ def answered(
     )
     items.append(CardRow("next", more, rank=3))
     names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
-    kinds = {name.rpartition(": ")[2] for name, _, _ in rows}
-    what = {
-        "smallest": "How many chips does this run need",
-        "largest": "How large a run can these chips do",
-    }
-    head = (
-        what[kinds.pop()]
-        if len(kinds) == 1
-        else "What does this run need, and what can these chips do"
-    )
+    kinds = tuple(dict.fromkeys(kind for kind, *_ in rows))
+    head = {
+        ("smallest",): "How many chips does this run need",
+        ("largest",): "How large a run can these chips do",
+    }.get(kinds, "What does this run need, and what can these chips do")
     return Card(f"{head} on {names}?", tuple(items), WHY)
 
 
