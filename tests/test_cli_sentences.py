@@ -56,7 +56,7 @@ SENTENCES = {
     "plan foo --on 8xh100 --batch 8seq": "model 'foo' is not known; known: ",
     "limits h100 --restart -1min": "--restart must be at least 0 s, such as 10min",
     "compare missing.log": "there is no file or folder missing.log",
-    "advise": "advise needs RUN, such as meshwright advise train.sh --on 64xh100-sxm",
+    "advise": "advise needs RUN, such as meshwright advise train.sh --on 256xh100-sxm -o train.diff; see",
     "advise notes.txt --on 8xh100": "notes.txt is no file of a training tool that is read here",
     "predict x0": "x0 is not recognised, as its name has no suffix: call a script x0.sh",
     f"predict x0 {LLAMA.partition(' ')[2]}": "x0 is not recognised",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -59,23 +60,8 @@ PRICES = ("--usd", "--usd-per-hour", "--cost", "--price-per-hour", "--prices")
 """What people try for the price of a chip."""
 NEAR = 0.7
 """Similarity from which an option of the verb may have been meant."""
-JOB = "llama3-70b --on 1024xh100-sxm --batch 4Mi"
-EXAMPLES = {
-    "plan": JOB,
-    "predict": f"{JOB} --tp 8 --pp 4 --zero 1",
-    "timeline": f"{JOB} --tp 8 --pp 4 --zero 1",
-    "sweep": f"{JOB} --over chips=64..4096",
-    "roofline": "llama3-70b --on 8960xtpu-v5p --batch 4M",
-    "read": "train.sh --on 64xh100-sxm",
-    "advise": "train.sh --on 64xh100-sxm",
-    "compare": "runs/first",
-    "data": "books.jsonl -o tokens/books",
-    "report": "plan.toml -o report.html",
-    "generate": "runs/first",
-    "export": "plan.toml --to megatron",
-    "train": "examples/quickstart.toml",
-}
-"""Verb -> words that answer a question."""
+EXAMPLE = re.compile(r"Examples?: (meshwright .*?)(?=;? meshwright |$)")
+"""The first of a help's examples."""
 VALUES = {
     "--on": "1024xh100-sxm",
     "--batch": "4M",
@@ -226,8 +212,8 @@ def missing(verb: str, error: MissingArgumentError) -> str:
         value = VALUES.get(name) or flags_value(name)
         such = f", such as {name} {value}" if value else ""
         return f"{verb} {name} needs a value{such}; see {command(f'{verb} --help')}"
-    example = EXAMPLES.get(verb)
-    such = f", such as {command(f'{verb} {example}')}" if example else ""
+    example = EXAMPLE.search(" ".join(app[verb].help.split()))
+    such = f", such as {example[1]}" if example else ""
     return f"{verb} needs {name}{such}; see {command(f'{verb} --help')}"
 
 

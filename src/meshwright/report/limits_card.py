@@ -239,11 +239,16 @@ def answered(
     )
     items.append(CardRow("next", more, rank=3))
     names = ", ".join(dict.fromkeys(s.name for _, s, _ in rows))
-    kinds = tuple(dict.fromkeys(kind for kind, *_ in rows))
-    head = {
-        ("smallest",): "How many chips does this run need",
-        ("largest",): "How large a run can these chips do",
-    }.get(kinds, "What does this run need, and what can these chips do")
+    heads = {
+        "smallest": "How many chips does this run need",
+        "largest": "How large a run can these chips do",
+    }
+    asked = [*dict.fromkeys(kind for kind, *_ in rows)]
+    head = (
+        heads[asked[0]]
+        if len(asked) == 1
+        else "What does this run need, and what can these chips do"
+    )
     return Card(f"{head} on {names}?", tuple(items), WHY)
 
 
