@@ -13,47 +13,36 @@ def prices(words: Sequence[str], chip: str = "") -> dict[str, float]:
     """
     from .. import catalog
     from ..formats.user_file import user_file
+    from ..web.prices import chip_named
 
     book = user_file().get("prices", {})
     if not isinstance(book, Mapping):
         raise BadInput("prices of the configuration must be a table")
     pairs = [(name, usd, "prices") for name, usd in book.items()]
     for word in words:
-        name, equals, usd = word.rpartition("=")
-        pairs.append((name if equals else chip, usd, "--price"))
-    return {
-        catalog.chip(name).name if catalog.has("chips", name) else _own(name, chip): _usd(usd, said)
-        for name, usd, said in pairs
-    }  # fmt: skip
+        name, _, usd = word.rpartition("=")
+        pairs.append((name or chip, usd, "--price"))
+    chips = (*catalog.names("chips"), chip)
+    rates = {}
+    for name, usd, said in pairs:
+        which = chip_named(name, chips)
+        if which is None:
+            raise unknown("chip of --price", name, chips)
+        rates[which] = _usd(usd, said)
+    return rates
 
 
 def demand_price_of(words: Sequence[str], chip: str) -> None:
     """BadInput where --price names other chips alone: the answer would have the catalogue's price,
     and nothing would say so."""
-    from .. import catalog
+    from ..web.prices import chip_named
 
     named = [word.rpartition("=")[0] for word in words]
-    own = [
-        not name
-        or name == chip
-        or catalog.has("chips", name)
-        and catalog.chip(name).name == chip
-        for name in named
-    ]
-    if words and not any(own):
+    if words and not any(chip_named(name or chip, (chip,)) for name in named):
         raise BadInput(
             f"--price says what {', '.join(named)[:60]} costs, and the job runs on {chip}:"
             f" --price {chip}=2.5"
         )
-
-
-def _own(name: str, chip: str) -> str:
-    """A chip that only the job has; BadInput for one that nobody knows."""
-    from .. import catalog
-
-    if name == chip and chip:
-        return name
-    raise unknown("chip of --price", name, (*catalog.names("chips"), chip))
 
 
 def _usd(value: object, said: str) -> float:
