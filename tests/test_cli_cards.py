@@ -177,7 +177,7 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
         ),
         (
             f"plan {ON} --tp 8 --pp 4 --dp 4",
-            "not legal: tp 8 x pp 4 x dp 4 needs 128 chips, but the cluster has 16",
+            "not legal: tp 8 x cp 1 x pp 4 x dp 4 needs 128 chips, but the cluster has 16",
         ),
         (
             "plan llama3-8b --on 4xrtx-4090 --batch 64seq",
