@@ -68,21 +68,17 @@ def test_every_multiple_of_a_node_near_a_deadline_is_tried(runs) -> None:
     assert runs[found.chips][1] <= runs[128][1]
 
 
-def test_the_chance_of_a_limit_is_read_from_the_interval() -> None:
+def test_what_is_sure_is_read_from_the_interval() -> None:
     from meshwright.sizing import Size
 
     p = plan(JOB, SMALL, top=1, families=False).best
     size = Size(64, p)
-    low, high = p.within(p.train_time_s)
-    for limit, chance in (
-        (low, 0.05),
-        (p.train_time_s, 0.5),
-        (high, 0.95),
-        (surely(p.train_time_s, high / p.train_time_s), 0.9),
-    ):
-        found = size.chance(limit, p.train_time_s)
-        assert found == pytest.approx(chance, abs=1e-4)
-    assert not size.keeps(p.train_time_s, None) and size.keeps(high, None)
+    _, high = p.within(p.train_time_s)
+    sure = surely(p.train_time_s, high / p.train_time_s)
+    assert size.surely(p.train_time_s) == pytest.approx(sure, rel=1e-4)
+    assert size.keeps(1.001 * sure, None) and not size.keeps(
+        0.999 * sure, None
+    )
 
 
 def test_a_budget_takes_the_fastest_run_that_it_pays_for(runs) -> None:

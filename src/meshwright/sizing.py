@@ -35,8 +35,9 @@ NEAR = 12
 """Multiples of a node that are tried near the answer of the walk."""
 SURE = 0.9
 """Probability with which a goal is met."""
-END = NormalDist().inv_cdf(0.95)
-"""Standard deviations from the middle to an end of a 90 % interval."""
+REACH = NormalDist().inv_cdf(SURE) / NormalDist().inv_cdf(0.95)
+"""Of the way, in logarithms, from what is expected to the upper end of its 90 % interval: where
+SURE is reached."""
 
 WHOSE = {"baseline": "Epoch 2024", "deepseek": "DeepSeek 2024"}
 """Scaling law -> who found it, in a sentence."""
@@ -52,22 +53,13 @@ class Size:
 
     __repr__ = short_repr
 
-    def chance(self, limit: float, expected: float | None) -> float:
-        """Probability that what grows with the step time (seconds, dollars; `expected` of them)
-        stays within a limit: log-normal on either side of what is expected, with the interval's
-        ends at 5 and 95 %.
+    def surely(self, expected: float) -> float:
+        """What that which grows with the step time (seconds, dollars; `expected` of them) does not
+        exceed, with probability SURE: log-normal above what is expected.
         """
         p = self.prediction
         ends = p.within(expected) if p else None
-        if expected is None or expected <= 0:
-            return 0.0
-        if ends is None:
-            return float(expected <= limit)
-        end = ends[1] if limit >= expected else ends[0]
-        width = abs(math.log(end / expected)) / END
-        if width == 0:
-            return float(expected <= limit)
-        return NormalDist().cdf(math.log(limit / expected) / width)
+        return expected * (ends[1] / expected) ** REACH if ends else expected
 
     def keeps(
         self, deadline_s: float | None, budget_usd: float | None
@@ -78,7 +70,7 @@ class Size:
             return False
         goals = ((deadline_s, p.train_time_s), (budget_usd, p.cost_usd or 0.0))
         return all(
-            limit is None or not value or self.chance(limit, value) >= SURE
+            limit is None or not value or self.surely(value) <= limit
             for limit, value in goals
         )
 
