@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,50 +14,74 @@ from meshwright.describe.software import Software
 from meshwright.prediction.runnable import not_there
 from shell import Shell
 
-CASES = [
-    ("llama3-8b", "8xh100-sxm", {"float8": "rowwise"}, "not rowwise"),
-    ("llama3-8b", "8xh100-sxm", {"float8": "delayed"}, ""),
-    ("qwen3-30b-a3b", "16xmi300x", {"dispatcher": "deepep"}, "not on mi300x"),
-    ("qwen3-30b-a3b", "16xgb200", {"dispatcher": "deepep"}, "not on gb200"),
-    ("qwen3-30b-a3b", "16xgb200", {"dispatcher": "hybridep"}, ""),
-    ("qwen3-30b-a3b", "16xh100-sxm", {"ep_overlap": False}, ""),
-    ("qwen3-30b-a3b", "16xh100-sxm", {"dispatcher": "alltoall"}, ""),
-    ("llama3-8b", "8xh20", {"tp_overlap": "all"}, ""),
+LLAMA, EXPERTS = "llama3-8b", "qwen3-30b-a3b"
+
+
+def narrow(recipe: str) -> dict[str, Any]:
+    """FP8 by a recipe."""
+    return {"precision": "fp8", "software": Software(float8=recipe)}
+
+
+def software(**said: Any) -> dict[str, Any]:
+    return {"software": Software(**said)}
+
+
+CASES: list[tuple[str, str, dict[str, Any], str]] = [
+    (LLAMA, "8xh100-sxm", narrow("rowwise"), "not rowwise"),
+    (LLAMA, "8xh100-sxm", narrow("delayed"), ""),
+    (EXPERTS, "16xmi300x", software(dispatcher="deepep"), "not on mi300x"),
+    (EXPERTS, "16xgb200", software(dispatcher="deepep"), "not on gb200"),
+    (EXPERTS, "16xgb200", software(dispatcher="hybridep"), ""),
+    (EXPERTS, "16xh100-sxm", software(ep_overlap=False), ""),
+    (EXPERTS, "16xh100-sxm", software(dispatcher="alltoall"), ""),
+    (LLAMA, "8xh20", software(tp_overlap="all"), ""),
+    (LLAMA, "8xh100-sxm", software(tp_overlap="off"), ""),
+    # a framework of other vendors' chips, with the one that is usual there
+    *(
+        (LLAMA, on, {"framework": framework}, there and f"{there} runs there")
+        for on, framework, there in (
+            ("8xtpu-v5p", "megatron-core", "maxtext"),
+            ("8xtpu-v5p", "maxtext", ""),
+            ("8xtpu-v5p", None, ""),
+            ("8xtrainium2", "deepspeed", "maxtext"),
+            ("8xtrainium2", "torchtitan", ""),
+            ("8xgaudi3", "maxtext", "fsdp"),
+            ("8xgaudi3", "megatron-core", ""),
+            ("8xmi300x", "automodel", "megatron-core"),
+            ("8xmi300x", "maxtext", ""),
+            ("8xh100-sxm", "maxtext", ""),
+        )
+    ),
+    *(
+        (LLAMA, on, {"attention_kernel": kernel}, told)
+        for on, kernel, told in (
+            ("8xa100-80", "fa3", "does not run on"),
+            ("8xb200", "fa3", "does not run on"),
+            ("8xh20", "fa3", ""),
+            ("8xa100-80", "cudnn", ""),
+            ("8xmi300x", "cudnn", "does not run on"),
+            ("8xmi300x", "fa2", ""),
+            ("8xtpu-v5p", "fa2", "does not run on"),
+            ("8xv100-32", "flash", "does not run on"),
+            ("8xv100-32", "unfused", ""),
+            ("8xt4", "fa2", "does not run on"),
+            ("8xt4", "fa1", ""),
+            ("8xrtx-3090", "fa2", ""),
+            ("8xb300", "cudnn", ""),
+            ("8xtpu-v5p", "xla", ""),
+            ("8xh100-sxm", "unfused", ""),
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize(("model", "on", "said", "told"), CASES)
-def test_settings(
-    model: str, on: str, said: dict[str, object], told: str
+def test_what_does_not_run_there_is_said(
+    model: str, on: str, said: dict[str, Any], told: str
 ) -> None:
-    precision = {"precision": "fp8"} if "float8" in said else {}
-    job = Job(model, on, 64, software=Software(**said), **precision)
-    sentences = [*not_there(job)]
+    sentences = [*not_there(Job(model, on, 64, **said))]
     assert len(sentences) == bool(told)
     assert all(told in sentence for sentence in sentences)
-
-
-FRAMEWORKS = [
-    ("8xtpu-v5p", "megatron-core", "maxtext runs there"),
-    ("8xtpu-v5p", "maxtext", ""),
-    ("8xtpu-v5p", None, ""),
-    ("8xtrainium2", "deepspeed", "maxtext runs there"),
-    ("8xtrainium2", "torchtitan", ""),
-    ("8xgaudi3", "maxtext", "fsdp runs there"),
-    ("8xgaudi3", "megatron-core", ""),
-    ("8xmi300x", "automodel", "megatron-core runs there"),
-    ("8xmi300x", "maxtext", ""),
-    ("8xh100-sxm", "maxtext", ""),
-]
-
-
-@pytest.mark.parametrize(("on", "framework", "told"), FRAMEWORKS)
-def test_frameworks(on: str, framework: str | None, told: str) -> None:
-    """A framework of other vendors' chips is said, with the one that is usual there."""
-    job = Job("llama3-8b", on, 64, framework=framework)
-    said = [n for n in predict(job, zero=3).notes if "does not run on" in n]
-    assert len(said) == bool(told)
-    assert all(told in sentence for sentence in said)
 
 
 def test_every_usual_framework_runs_on_its_chip() -> None:
@@ -69,9 +94,11 @@ def test_every_usual_framework_runs_on_its_chip() -> None:
         assert not known or chip.vendor in by.vendors, name
 
 
-@pytest.mark.parametrize("verb", ["plan", "sweep --over batch=64seq,128seq"])
+@pytest.mark.parametrize(
+    "verb",
+    ["predict --zero 3", "plan", "sweep --over batch=64seq,128seq"],
+)
 def test_cards_say_it_before_the_layout(verb: str, shell: Shell) -> None:
-    """A plan and a sweep under a framework that does not run there say so too, on the card."""
     name, _, more = verb.partition(" ")
     said = shell(
         f"{name} llama3-8b --on 64xtpu-v5p --batch 64seq --framework megatron-core {more}"
@@ -100,32 +127,6 @@ def test_a_vendor_that_no_framework_names_is_no_other_vendor() -> None:
     )
     (google,) = of_vendor("Google")
     assert google.endswith("tpu-v5p: it is timed as if it did")
-
-
-KERNELS = [
-    ("8xa100-80", "fa3", True),
-    ("8xb200", "fa3", True),
-    ("8xh20", "fa3", False),
-    ("8xa100-80", "cudnn", False),
-    ("8xmi300x", "cudnn", True),
-    ("8xmi300x", "fa2", False),
-    ("8xtpu-v5p", "fa2", True),
-    ("8xv100-32", "flash", True),
-    ("8xv100-32", "unfused", False),
-    ("8xt4", "fa2", True),
-    ("8xt4", "fa1", False),
-    ("8xrtx-3090", "fa2", False),
-    ("8xb300", "cudnn", False),
-    ("8xtpu-v5p", "xla", False),
-    ("8xh100-sxm", "unfused", False),
-]
-
-
-@pytest.mark.parametrize(("on", "kernel", "told"), KERNELS)
-def test_attention_kernels(on: str, kernel: str, told: bool) -> None:
-    job = Job("llama3-8b", on, 64, attention_kernel=kernel)
-    said = [n for n in predict(job, zero=3).notes if "does not run on" in n]
-    assert bool(said) == told
 
 
 OTHERWISE = [

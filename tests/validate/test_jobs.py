@@ -156,7 +156,7 @@ def test_what_is_between_slices_is_noted_or_read() -> None:
 
 @cases
 def test_sharding_inside_groups_is_read(
-    changes: dict[str, Any], copies: int
+    changes: dict[str, Any], copies: int, noted: bool
 ) -> None:
     """64 replicas, nodes of 8."""
     parallel = {
@@ -168,26 +168,10 @@ def test_sharding_inside_groups_is_read(
         **changes,
     }
     found = job_and_notes(row(parallel=parallel, optimizer_sharding="FSDP"))
-    assert not any("shards inside groups" in n for n in found.notes)
+    assert any("shards inside groups" in n for n in found.notes) is noted
     assert (found.job.layout.zero, found.job.layout.dp_replicate) == (
         3,
         copies,
-    )
-
-
-def test_groups_that_do_not_divide_the_replicas_are_noted() -> None:
-    parallel = {
-        "tp": 1,
-        "pp": 1,
-        "vpp": 1,
-        "dp": 64,
-        "zero_stage": 3,
-        "fsdp": "shard group 24",
-    }
-    found = job_and_notes(row(parallel=parallel, optimizer_sharding="FSDP"))
-    assert (
-        any("shards inside groups" in n for n in found.notes)
-        and found.job.layout.dp_replicate == 1
     )
 
 
