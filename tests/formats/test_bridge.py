@@ -221,6 +221,21 @@ def test_published_recipes_are_expressed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dealt", "said"),
+    [("Ett|tt|tt|ttL", None), ("Et|ttt|tt|ttL", "1,3,2*2")],
+)
+def test_stages_that_are_dealt_as_usual_say_nothing(
+    dealt: str, said: str | None
+) -> None:
+    line = (
+        "torchrun pretrain_gpt.py --num-layers 8 --pipeline-model-parallel-size 4"
+        f" --pipeline-model-parallel-layout '{dealt}'"
+    )
+    found = bridge.read_file("train.sh", line)
+    assert found.tables["layout"].get("stages") == said
+
+
+@pytest.mark.parametrize(
     ("word", "said"),
     [
         ("", None),

@@ -56,15 +56,13 @@ def megatron_stages(k: Keys) -> str | None:
         counts = counts_of_ends(k, pp, v)
     if not counts or pp == 1 or len(counts) != pp * v:
         return None
-    return (
-        None
-        if counts == [len(s) for s in stage_layers(sum(counts), pp * v)]
-        else stage_counts_text(counts)
-    )
+    return unusual_stages(counts, pp * v)
 
 
-def stage_counts_text(layers: list[int]) -> str:
-    """1,2*30,0 of a list."""
+def unusual_stages(layers: list[int], stages: int) -> str | None:
+    """1,2*30,0 of the layers of each stage; None where they are dealt as usual."""
+    if layers == [len(s) for s in stage_layers(sum(layers), stages)]:
+        return None
     runs = [(n, len([*same])) for n, same in groupby(layers)]
     return ",".join(
         f"{n}*{times}" if times > 1 else str(n) for n, times in runs

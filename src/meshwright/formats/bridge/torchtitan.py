@@ -19,7 +19,6 @@ from typing import Any
 
 from ...describe.job import Job
 from ...errors import BadInput
-from ...layout.stages import stage_layers
 from . import launch, shell
 from .edit import (
     NONE,
@@ -33,7 +32,7 @@ from .keys import Keys
 from .megatron import (
     has_even_stages,
     layers_by_stage,
-    stage_counts_text,
+    unusual_stages,
 )
 from .reading import BATCH, FileKeys, decided_elsewhere
 from .shared import (
@@ -104,8 +103,7 @@ def read_stages(k: Keys) -> str | None:
         counts = torchtitan_stages(layers, stages, k["first"], k["last"])
     if not counts or sum(counts) != layers:
         return None
-    usual = [len(s) for s in stage_layers(layers, stages)]
-    return None if counts == usual else stage_counts_text(counts)
+    return unusual_stages(counts, stages)
 
 
 def torchtitan_stages(
