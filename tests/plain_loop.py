@@ -71,8 +71,6 @@ def choices(job: Job, space: Space) -> Choices:
     ):  # knows no norms that a sequence could be cut for
         tensor = tensor[:1]
     again = [*space.values("recompute")]
-    if away.activations:  # what waits in host memory is not computed again
-        again = [r for r in again if r == "none"]
     count = job.how.count
     if (
         job.fused_attention

@@ -961,6 +961,101 @@ def test_what_lies_between_matrices_is_cut_over_one_axis_or_the_other(
             bridge.write(gpus, name, PLACE)
 
 
+@pytest.mark.parametrize(
+    ("on", "inside", "across"),
+    [("64xtpu-v6e", 64, 1), ("256xtpu-v6e", 256, 1), ("512xtpu-v6e", 256, 2)],
+)
+def test_chips_of_one_torus_are_one_slice_of_maxtext(
+    on: str, inside: int, across: int
+) -> None:
+    """Whether its axes close to rings or not (a v6e of 8 x 8 has none)."""
+    chips = inside * across
+    layout = cut(f"dp{chips} zero3 full")
+    text = bridge.write(Job("llama3-8b", on, chips, layout), "maxtext", PLACE)[
+        0
+    ]
+    assert f"ici_fsdp_parallelism: {inside}\n" in text
+    assert f"dcn_fsdp_parallelism: {across}\n" in text
+
+
+QKV = ("query_proj", "key_proj", "value_proj")
+
+
+@pytest.mark.parametrize(
+    ("recompute", "offload", "said"),
+    [
+        ("full", "none", {"remat_policy": "full"}),
+        ("full", "activations", {"decoder_layer_input": "offload"}),
+        (
+            "save_qkv_proj",
+            "activations",
+            {"decoder_layer_input": "offload", **dict.fromkeys(QKV, "offload")},
+        ),
+        (
+            "save_qkv_proj",
+            "results+optimizer",
+            {
+                "decoder_layer_input": "device",
+                "optimizer_memory_host_offload": "true",
+                **dict.fromkeys(QKV, "offload"),
+            },
+        ),
+        (
+            "save_context+save_qkv_proj",
+            "inputs",
+            {
+                "decoder_layer_input": "offload",
+                **dict.fromkeys((*QKV, "context"), "device"),
+            },
+        ),
+        (
+            "save_dot_except_mlp",
+            "activations",
+            {"decoder_layer_input": "offload", "out_proj": "offload"},
+        ),
+        ("save_mlpwo", "none", {"mlpwo": "device"}),
+    ],
+)  # fmt: skip
+def test_policies_of_maxtext_keep_and_offload_by_tensor(
+    tmp_path: Path, recompute: str, offload: str, said: dict[str, str]
+) -> None:
+    """configs/base.yml: custom keeps each tensor on the device or on the host, or makes it again;
+    what is written is read back."""
+    layout = replace(cut("dp64 zero3"), recompute=recompute, offload=offload)
+    job = Job("llama3-8b", "64xtpu-v5p", 64, layout)
+    text = bridge.write(job, "maxtext", PLACE)[0]
+    lines = text.splitlines()
+    assert {f"{key}: {value}" for key, value in said.items()} <= {*lines}
+    assert ("remat_policy: custom" in lines) is ("remat_policy" not in said)
+    assert (
+        job_of(tmp_path, "a.yml", text, on="64xtpu-v5p").layout == job.layout
+    )
+
+
+def test_what_a_policy_of_maxtext_keeps_in_part_is_said() -> None:
+    def read(**tensors: str) -> bridge.ForeignFile:
+        lines = [
+            "model_name: llama3.1-8b\nper_device_batch_size: 1",
+            "remat_policy: custom",
+            *(f"{name}: {place}" for name, place in tensors.items()),
+        ]
+        return bridge.read_file("a.yml", "\n".join(lines))
+
+    found = read(key_proj="device", out_proj="device")
+    assert found.tables["layout"]["recompute"] == "save_out_proj"
+    assert "the other two" in found.left["key_proj"]
+    found = read(out_proj="offload", mlpwo="device")
+    assert found.tables["layout"]["offload"] == "results"
+    assert "stays on the device" in found.left["mlpwo"]
+    named = bridge.read_file(
+        "a.yml",
+        "model_name: llama3.1-8b\nper_device_batch_size: 1\n"
+        "remat_policy: qkv_proj_offloaded",
+    )
+    assert named.tables["layout"]["recompute"] == "save_qkv_proj"
+    assert named.tables["layout"]["offload"] == "results" and not named.left
+
+
 def test_what_no_scheme_counts_is_read_with_a_note(tmp_path: Path) -> None:
     """A mixture of experts over MaxText's axis tensor: counted along the sequence, and said so."""
     file = tmp_path / "a.yml"

@@ -49,8 +49,16 @@ def parts(
     ("text", "read"),
     [
         ("none", Offload("none")),
-        ("activations", Offload("activations", True)),
-        ("activations:20", Offload("activations:20", True, 20)),
+        ("activations", Offload("activations", inputs=True, results=True)),
+        (
+            "activations:20",
+            Offload("activations:20", inputs=True, results=True, layers=20),
+        ),
+        ("inputs", Offload("inputs", inputs=True)),
+        (
+            "optimizer+results",
+            Offload("results+optimizer", results=True, optimizer=1.0),
+        ),
         ("optimizer:1", Offload("optimizer", optimizer=1.0)),
         (
             "weights + optimizer:0.5",
@@ -67,7 +75,8 @@ def test_words(text: str, read: Offload) -> None:
 @pytest.mark.parametrize(
     "text",
     ["disk", "activations:0", "activations:1.5", "optimizer:2", "weights:1"]
-    + ["optimizer+optimizer", "optimizer:x", "", "optimizer:nan"],
+    + ["optimizer+optimizer", "optimizer:x", "", "optimizer:nan"]
+    + ["inputs:2", "inputs+results", "activations+inputs"],
 )
 def test_what_is_no_choice(text: str) -> None:
     with refusal(r"layout\.offload"):
@@ -91,6 +100,56 @@ def test_activations_leave_layer_by_layer() -> None:
         eight * (LAYERS - 24 - 2) / 8, rel=1e-9
     )
     assert kept[LAYERS - 1] == kept[LAYERS]
+
+
+def test_what_recomputation_keeps_leaves() -> None:
+    """Of layers that run again only the inputs are kept, two bytes a number; of
+    layers that keep matrix products their results too. On the device stay those that do not leave,
+    and of those that do two layers on their way.
+    """
+    entry = 8192 * 4096 * 2
+
+    def kept(text: str, recompute: str) -> float:
+        found = predict(
+            job(host_bandwidth=1e15), layout(text, recompute=recompute)
+        )
+        return found.memory_bytes["activations"]
+
+    here = kept("none", "full")
+    for text in ("activations", "inputs"):
+        assert here - kept(text, "full") == pytest.approx(entry * (LAYERS - 2))
+    assert kept("results", "full") == here
+    every = kept("none", "minimal")
+    results = (every - kept("results", "minimal")) / (LAYERS - 2)
+    assert results > entry
+    assert every - kept("inputs", "minimal") == pytest.approx(
+        entry * (LAYERS - 2)
+    )
+    assert every - kept("activations", "minimal") == pytest.approx(
+        (entry + results) * (LAYERS - 2)
+    )
+
+
+def test_copies_run_beside_what_runs_again() -> None:
+    """A backward pass of a layer that runs again is longer, so that a link may be the slower one
+    forward and not back."""
+    entry = 8192 * 4096 * 2
+    m = 2
+
+    def memory(rate: float, text: str = "inputs") -> float:
+        found = predict(
+            job(host_bandwidth=rate), layout(text, recompute="full")
+        )
+        return found.time_s["memory"]
+
+    plain = memory(1e15, "none")
+    assert memory(1e15) == plain
+    slow, slower = (memory(rate) - plain for rate in (1e9, 5e8))
+    assert slower - slow == pytest.approx(2 * m * LAYERS * entry / 1e9)
+    # the forward pass is the first that a slower link outlasts, the backward pass hides it still
+    rates = (1e11 / 1.1**n for n in range(60))
+    first = next(rate for rate in rates if memory(rate) > plain)
+    assert memory(first) - plain < 0.2 * m * LAYERS * entry / first
 
 
 def test_copies_hide_until_the_link_is_the_slower() -> None:
@@ -148,7 +207,8 @@ def test_the_host_updates_what_it_holds() -> None:
 @pytest.mark.parametrize(
     ("framework", "text", "more", "words"),
     [
-        ("unknown", "activations:8", {"recompute": "full"}, "not both"),
+        ("megatron-core", "activations", {"recompute": "full", "zero": 1}, "none"),
+        ("megatron-core", "inputs", {"zero": 1}, "whole layers"),
         ("megatron-core", "activations:8", {"pp": 2, "dp": 1, "zero": 1}, "pp 1"),
         ("torchtitan", "activations:8", {}, "optimizer"),
         ("meshwright", "activations:8", {}, "take none"),

@@ -210,17 +210,15 @@ class LayerCost(NamedTuple):
     """What the parts of a layer that may run again cost."""
     operations: Operations = Operations()
     """What the seconds are the sum of, where details are kept."""
-    offloaded: Num = 0.0
-    """Of `saved`, what waits in host memory."""
     causes: Causes = NO_CAUSES
     """`forward` and `backward` by cause."""
 
-    def lasting(self, causes: Causes) -> LayerCost:
-        """This cost with other seconds."""
+    def longer(self, causes: Causes) -> LayerCost:
+        """This cost with so many seconds more."""
         return self._replace(
-            forward=causes.forward.total,
-            backward=causes.backward.total,
-            causes=causes,
+            forward=self.forward + causes.forward.total,
+            backward=self.backward + causes.backward.total,
+            causes=self.causes + causes,
         )
 
 
@@ -605,4 +603,5 @@ def in_sequence(a: LayerCost, b: LayerCost) -> LayerCost:
     """One after the other."""
     fields: tuple[Any, ...] = b
     total = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))
-    return total.lasting(total.causes)
+    ahead, back = total.causes
+    return total._replace(forward=ahead.total, backward=back.total)

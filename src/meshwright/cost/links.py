@@ -16,14 +16,13 @@ from typing import Any, Protocol
 
 from ..describe.assumptions import NetworkTime
 from ..describe.network import ALL, Dim
+from ..describe.slices import TORUS
 from ..describe.transport import Transport, transport
 from ..num import Num, cache_key, product, where
 from .load import Load
 
 Group = Sequence[Num]
 """Ranks of a group in each dimension, nearest first."""
-TORUS = ("ring", "line")
-"""Kinds of dimensions whose chips pass messages on along the links."""
 NEAR = "nvlink4"
 FAR = "infiniband"
 """Transports of the first dimension and of others, where a network names none."""

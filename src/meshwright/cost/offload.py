@@ -13,11 +13,15 @@ its cores update what they have, weights come back.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from ..count import optimizer
 from ..describe.chip import Chip
 from ..describe.job import Job
-from ..num import Num, maximum, with_name
-from .layer import Causes, LayerCost, Seconds
+from ..describe.offload import Offload
+from ..num import Num, maximum, minimum, with_name
+from .layer import Causes, Seconds
 
 COPIES = "activations to host memory and back"
 """What a term calls by how much copies outlast the passes beside them."""
@@ -28,19 +32,38 @@ def copy_seconds(chip: Chip, size: Num) -> Num:
     return size / (chip.host_bandwidth * chip.host_reached)
 
 
-def with_copies(c: LayerCost, share: float, chip: Chip) -> LayerCost:
-    """A layer of which that share has its activations in host memory: what the copies outlast of
-    either pass is traffic of memory."""
-    leaves = c.saved * share
-    takes = copy_seconds(chip, leaves)
-    # copies run beside the pass: only what outlasts it is paid
-    shown = (
-        maximum(takes - seconds, 0.0) for seconds in (c.forward, c.backward)
-    )
-    longer = Causes(
-        *(Seconds(memory=with_name(s, COPIES, c.forward)) for s in shown)
-    )
-    return c.lasting(c.causes + longer)._replace(offloaded=leaves)
+class Away(NamedTuple):
+    """Activations that wait in host memory."""
+
+    chip: Chip
+    choice: Offload
+    share: float
+    """Of the layers."""
+
+    @property
+    def whole(self) -> bool:
+        """All that such a layer keeps leaves."""
+        return self.choice.inputs and self.choice.results
+
+    def leaving(self, kept: Num, entry: Num) -> Num:
+        """Bytes that leave of a layer which keeps so many, its input among them."""
+        inputs = minimum(entry, kept)
+        inside = kept - inputs
+        return self.choice.inputs * inputs + self.choice.results * inside
+
+    def outlasting(self, leaves: Num, passes: Sequence[Num]) -> Causes:
+        """What the copies of so many bytes outlast of a layer's two passes, one way beside each:
+        traffic of memory.
+        """
+        takes = copy_seconds(self.chip, leaves)
+        # copies run beside the pass: only what outlasts it is paid
+        shown = (maximum(takes - seconds, 0.0) for seconds in passes)
+        return Causes(
+            *(
+                Seconds(memory=with_name(each, COPIES, passes[0]))
+                for each in shown
+            )
+        )
 
 
 def offload_update(job: Job, parameters: Num) -> Num:

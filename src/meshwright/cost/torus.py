@@ -23,6 +23,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from ..describe.network import ALL, Dim
+from ..describe.slices import TORUS
 from ..num import (
     Num,
     ceil,
@@ -35,7 +36,7 @@ from ..num import (
 )
 from . import levels
 from .floors import any_links
-from .links import TORUS, Group, Links
+from .links import Group, Links
 from .load import Busy, Load, stream
 from .ring import Ring
 

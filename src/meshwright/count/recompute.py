@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..describe.recompute import RecomputedPart, matches, part_of_word
+from ..describe.recompute import RecomputedPart, matches, parts_of
 from ..num import Num
 from .work import Op
 
@@ -46,8 +46,8 @@ def recomputed_ops(ops: Sequence[Op], parts: str) -> list[Again]:
     "selective" resolved.
     """
     shares = [NEVER] * len(ops)
-    for word in parts.split("+") if parts != "none" else ():
-        for i, one in enumerate(_by_part(ops, part_of_word(word))):
+    for part in parts_of(parts):
+        for i, one in enumerate(_by_part(ops, part)):
             shares[i] = shares[i] if one is NEVER else one
     return shares
 

@@ -49,9 +49,13 @@ class Holding(Checked):
     """Whole gradients of a unit whose gradients are sharded (ZeRO 2 and 3) are as wide as
     "accumulated" ones, as "activations", or there are "none".
     """
-    gradients_freed: Annotated[bool, HELD] = False
-    """The optimizer's step frees gradients, so that those of a step of one microbatch arise while
-    its activations leave, unless replicas sum whole ones in buckets that stay.
+    step_gradients: Annotated[str, OneOf("kept", "layers", "loop"), HELD] = (
+        "kept"
+    )
+    """Gradients of a step of one microbatch are there all the time (kept); or the optimizer's step
+    frees them, so that those of layers arise while their activations leave (layers), unless
+    replicas sum whole ones in buckets that stay; or they are arrays of a loop over layers, there
+    from its begin beside all activations, and not beside the logits (loop).
     """
     step_bytes: Held = 0.0
     """Of each parameter that a rank updates, while the optimizer runs, where gradients are

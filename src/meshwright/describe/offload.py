@@ -1,13 +1,15 @@
 """What of a step waits in host memory instead of on the device: one text, parts joined by "+".
 
-    none    activations:20    optimizer    optimizer:0.5+weights
+    none    activations:20    inputs    optimizer    optimizer:0.5+weights
 
 `activations:N`: what N of the model's layers keep for the backward pass, spread evenly over the
-stages (without N: all layers). `optimizer:S`: the states of a share S of the parameters that a
-device updates, which the host's cores update (without S: of all). `weights`: its shards of weights
-and gradients, which come and go as ZeRO-3 gathers and scatters them.
+stages (without N: all layers); `inputs`: of it the inputs of layers alone; `results`: all but them.
+What is computed again (`describe.recompute`) is not kept. `optimizer:S`: the states of a share S of
+the parameters that a device updates, which the host's cores update (without S: of all). `weights`:
+its shards of weights and gradients, which come and go as ZeRO-3 gathers and scatters them.
 
-Sources: Megatron Core (cpu_offloading_num_layers, optimizer_offload_fraction), DeepSpeed (offload_
+Sources: Megatron Core (cpu_offloading_num_layers, optimizer_offload_fraction), MaxText (remat_
+policy custom and qkv_proj_offloaded; utils/maxtext_utils.py, commit e591f30), DeepSpeed (offload_
 optimizer with its ratio, offload_param; Rajbhandari et al. 2021, arXiv 2104.07857), PyTorch FSDP2
 (CPUOffloadPolicy).
 """
@@ -19,7 +21,8 @@ from typing import NamedTuple
 
 from ..errors import BadInput, unknown
 
-PARTS = ("activations", "optimizer", "weights")
+ACTIVATIONS = ("activations", "inputs", "results")
+PARTS = (*ACTIVATIONS, "optimizer", "weights")
 
 
 class Offload(NamedTuple):
@@ -27,12 +30,20 @@ class Offload(NamedTuple):
 
     text: str
     """As a layout holds it."""
-    activations: bool = False
+    inputs: bool = False
+    """Inputs of layers."""
+    results: bool = False
+    """Whatever else layers keep."""
     layers: int = 0
     """Of the model, whose activations leave; 0: all of them."""
     optimizer: float = 0.0
     """Share of the optimizer's states."""
     weights: bool = False
+
+    @property
+    def activations(self) -> bool:
+        """Some of what layers keep for the backward pass."""
+        return self.inputs or self.results
 
     def share(self, layers: int) -> float:
         """Share of a model's layers whose activations leave the device."""
@@ -58,20 +69,27 @@ def offload(text: str) -> Offload:
         if name in amounts:
             raise BadInput(f"layout.offload names {name} twice")
         amounts[name] = amount
-    if amounts.get("weights"):
+    if len(kept := [name for name in ACTIVATIONS if name in amounts]) > 1:
         raise BadInput(
-            "layout.offload weights takes no number: all or none of them"
+            f"layout.offload names {' and '.join(kept)}: say one, activations for all of them"
         )
+    for name in ("inputs", "results", "weights"):
+        if amounts.get(name):
+            raise BadInput(
+                f"layout.offload {name} takes no number: all or none of them"
+            )
     layers = _number(amounts, "activations", whole=True)
     share = _number(amounts, "optimizer", whole=False)
-    words = {
+    numbers = {
         "activations": f":{layers:g}" if layers else "",
         "optimizer": f":{share:g}" if share < 1 else "",
-        "weights": "",
     }
     return Offload(
-        "+".join(name + words[name] for name in PARTS if name in amounts),
-        activations="activations" in amounts,
+        "+".join(
+            name + numbers.get(name, "") for name in PARTS if name in amounts
+        ),
+        inputs=kept in (["activations"], ["inputs"]),
+        results=kept in (["activations"], ["results"]),
         layers=int(layers),
         optimizer=share if "optimizer" in amounts else 0.0,
         weights="weights" in amounts,

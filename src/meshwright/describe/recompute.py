@@ -110,24 +110,22 @@ PARTS: dict[str, RecomputedPart] = {
     "shared_experts": RecomputedPart(("shared/*",)),
     # torchtitan, operation by operation
     "op": RecomputedPart(EVERYTHING, CONTEXT, every_second=True),
-    # MaxText's policies
-    "save_out_proj": RecomputedPart(EVERYTHING, OUT, unread="never"),
-    "save_qkv_proj": RecomputedPart(EVERYTHING, QKV, unread="never"),
-    "save_dot_except_mlp": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT), unread="never"
-    ),
-    "save_dot_with_context_except_mlp": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *CONTEXT), unread="never"
-    ),
-    "save_dot_except_mlpwi": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *DOWN), unread="never"
-    ),
-    "minimal": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *UP, *DOWN), unread="never"
-    ),
-    "minimal_with_context": RecomputedPart(
-        EVERYTHING, (*QKV, *OUT, *UP, *DOWN, *CONTEXT), unread="never"
-    ),
+    # MaxText's policies, which keep the results of some products: several words keep those of each
+    **{
+        word: RecomputedPart(EVERYTHING, kept, unread="never")
+        for word, kept in {
+            "save_qkv_proj": QKV,
+            "save_out_proj": OUT,
+            "save_context": CONTEXT,
+            "save_mlpwi": UP,
+            "save_mlpwo": DOWN,
+            "save_dot_except_mlp": (*QKV, *OUT),
+            "save_dot_with_context_except_mlp": (*QKV, *OUT, *CONTEXT),
+            "save_dot_except_mlpwi": (*QKV, *OUT, *DOWN),
+            "minimal": (*QKV, *OUT, *UP, *DOWN),
+            "minimal_with_context": (*QKV, *OUT, *UP, *DOWN, *CONTEXT),
+        }.items()
+    },
 }
 """Words of frameworks -> operations; the name of an operation is a part too."""
 
@@ -266,6 +264,19 @@ class Recompute(NamedTuple):
 def part_of_word(word: str) -> RecomputedPart:
     """The operations of one word."""
     return PARTS.get(word) or FULL.get(word) or RecomputedPart((word,))
+
+
+def parts_of(text: str) -> list[RecomputedPart]:
+    """The operations of words joined by "+"; those of MaxText's policies are one part, which keeps
+    what each of them does.
+    """
+    parts = [part_of_word(word) for word in text.split("+") if word != "none"]
+    keeping = [p for p in parts if p.keeps and p.unread == "never"]
+    if len(keeping) < 2:
+        return parts
+    kept = tuple(name for part in keeping for name in part.keeps)
+    others = [part for part in parts if part not in keeping]
+    return [keeping[0]._replace(keeps=kept), *others]
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -18,6 +18,7 @@ from .network import Dim, Network
 
 Shape = tuple[int, ...]
 TORUS = ("ring", "line")
+"""Kinds of dimensions whose chips pass messages on along the links: they join those of a slice."""
 MOST_SLICES = 4
 """A number of chips may make this many times more slices than whole pods would be needed."""
 

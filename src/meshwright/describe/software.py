@@ -40,7 +40,7 @@ DpOverlap = Annotated[str, OneOf("off", "gradients", "zero3", "all")]
 Gradients = Annotated[str, OneOf("fp32", "half")]
 LOSSES = (
     *("eager", "narrow", "compiled", "passes", "copies", "fused"),
-    *("in place", "kernel", "xla", "pieces"),
+    *("in place", "kernel", "pieces"),
     *("liger", "cut", "linear chunks", "chunks", "compiled chunks"),
 )
 """Implementations of the loss, whose bytes are in catalog/losses.toml (`describe.loss`)."""
@@ -149,12 +149,12 @@ class Software(Checked):
     """
     loss: Loss | None = None
     """How the loss is computed: by torch in eager mode, in fp32 (eager) or in the numbers of the
-    logits (narrow), or compiled; by Megatron's passes over fp32 logits, in place (passes) or with
-    one more copy (copies, until 2023), or fused by torch.compile (fused); by one kernel whose
-    gradient takes the logits' place, Transformer Engine's (in place) or FlashAttention's (kernel);
-    by XLA (xla); on some rows at a time (pieces), with the head by Liger (liger) or torchtune
-    (linear chunks; chunks: the loss alone; compiled chunks: either, compiled); or with the head in
-    one kernel that keeps no logits (cut).
+    logits (narrow), or compiled (compiled, XLA's too); by Megatron's passes over fp32 logits, in
+    place (passes) or with one more copy (copies, until 2023), or fused by torch.compile (fused); by
+    one kernel whose gradient takes the logits' place, Transformer Engine's (in place) or
+    FlashAttention's (kernel); on some rows at a time (pieces), with the head by Liger (liger) or
+    torchtune (linear chunks; chunks: the loss alone; compiled chunks: either, compiled); or with
+    the head in one kernel that keeps no logits (cut).
     """
     logits_gathered: Annotated[bool | None, ActsOn("tensor parallelism")] = (
         None

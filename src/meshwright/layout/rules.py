@@ -421,11 +421,6 @@ GROUPS = LayoutRule(
 def _kept_away(l: Layout) -> str:
     """What a rule of host memory objects to."""
     away = offload(l.offload)
-    if away.activations and l.recompute != "none":
-        return (
-            "activations are either recomputed or kept in host memory, not both:"
-            f" layout.recompute must be none, not {l.recompute}"
-        )
     if away.weights and (l.zero != 3 or away.optimizer < 1):
         return (
             f"weights in host memory need zero 3 and all of the optimizer there: layout.offload"
@@ -438,7 +433,7 @@ AWAY = LayoutRule(
     "host memory",
     lambda j, l: not _kept_away(l),
     lambda j, l: _kept_away(l),
-    reads=("recompute", "zero"),
+    reads=("zero",),
 )
 
 
@@ -468,14 +463,18 @@ NO_OFFLOAD = LayoutRule(
 MEGATRON_OFFLOAD = LayoutRule(
     "host memory in Megatron",
     lambda j, l: (
-        ((l.pp == 1) | (not offload(l.offload).activations))
+        (
+            ((l.pp == 1) & (l.recompute == "none"))
+            | (not offload(l.offload).activations)
+        )
         & (not offload(l.offload).weights)
+        & (offload(l.offload).inputs == offload(l.offload).results)
     ),
     lambda j, l: (
-        f"layout.offload {l.offload}: Megatron Core keeps activations in host memory only"
-        " without pipelines (pp 1), and never weights"
+        f"layout.offload {l.offload}: Megatron Core keeps whole layers' activations in host memory,"
+        " only without pipelines (pp 1) and recomputation (recompute none), and never weights"
     ),
-    reads=("pp",),
+    reads=("pp", "recompute"),
 )
 SHARDED_TOKENS = LayoutRule(
     "tokens sharded over tp",

@@ -31,7 +31,13 @@ from ..step import (
     memory,
     oom,
 )
-from ..step.microbatch import END_LABELS, labels, redo, time_model
+from ..step.microbatch import (
+    END_LABELS,
+    copies_beside,
+    labels,
+    redo,
+    time_model,
+)
 from .exact import replays
 
 Passes: TypeAlias = dict[tuple[str, str], tuple[float, Seconds]]
@@ -119,13 +125,19 @@ class StepResult:
         m = self.schedule.rounds(self.microbatches)
         again = float(slowest.recompute_share(text))
         kinds = labels(self.job.model)
+        copies = (*copies_beside(cost, text, again), NO_CAUSES, NO_CAUSES)
         passes: Passes = {}
-        for label, part, often in zip(
-            (*kinds, *END_LABELS), cost.parts, slowest.parts, strict=True
+        for label, part, often, beside in zip(
+            (*kinds, *END_LABELS),
+            cost.parts,
+            slowest.parts,
+            copies,
+            strict=True,
         ):
             n = float(often * m)
-            passes[label, "forward"] = n, part.causes.forward
-            passes[label, "backward"] = n, part.causes.backward
+            causes = part.causes + beside
+            passes[label, "forward"] = n, causes.forward
+            passes[label, "backward"] = n, causes.backward
             if label in kinds and (more := redo(part, text)):
                 passes[label, "recomputed"] = n * again, more.causes
         return passes

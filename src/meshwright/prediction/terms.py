@@ -17,7 +17,7 @@ from ..count.work import Pass
 from ..describe.offload import offload
 from ..describe.recompute import resolve
 from ..num import largest
-from ..step.microbatch import END_LABELS, labels
+from ..step.microbatch import END_LABELS, labels, leaving_bytes
 from ..units import show
 from .explanation import Explanation
 from .result import StepResult
@@ -197,7 +197,8 @@ def _copies(e: Explanation, traffic: Sequence[Term]) -> Iterator[Term]:
     if not offload(p.layout.offload).activations:
         return
     chip = p.job.cluster.chip
-    most = largest(layer.offloaded for layer in p.cost.layers)
+    mode = p.layout.recompute
+    most = largest(leaving_bytes(c, p.cost, mode) for c in p.cost.layers)
     longer = p.time_s["memory"] - sum(term.value for term in traffic)
     if longer > ROUNDING * p.step_time_s:
         formula = (

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from ..cost import torus
 from ..cost.chip import rates
 from ..cost.layer import Clock
-from ..cost.links import TORUS
 from ..cost.network import Fabric
 from ..cost.torus import Part, TorusGroup
 from ..describe.assumptions import Assumptions
 from ..describe.cluster import Cluster
 from ..describe.layout import AXES
 from ..describe.network import Dim
-from ..describe.slices import Shape, axes, shape_for, slice_network
+from ..describe.slices import TORUS, Shape, axes, shape_for, slice_network
 from ..errors import BadInput
 from ..layout.placement import launcher_shares
 from ..num import Num, maximum, product, where

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from math import prod
 from operator import and_, mul
 from typing import Any
 
@@ -197,14 +198,15 @@ def legal_options(
     for start in range(0, length(table), ROWS_OF_RULES):
         some = slice(start, start + ROWS_OF_RULES)
         variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        counts[some] = _count(_legal_masks(job, choice, variants))
+        masks = _legal_masks(job, choice, variants)
+        counts[some] = _count(masks, choice.shape)
     return counts
 
 
-def _count(masks: list[Mask]) -> Column:
+def _count(masks: list[Mask], shape: Sequence[int]) -> Column:
     """How many combinations of options all masks allow in each row: the product over groups of axes
-    that no mask ties to others. Counted one by one they are up to hundreds a row. masks: each axis
-    that is longer than 1 is read by one of them.
+    that no mask ties to others, and over axes that none reads. Counted one by one they are up to
+    hundreds a row. shape: how many options each axis has.
     """
     axes = tuple(range(len(OPTION_AXES)))
     groups: list[tuple[set[int], Mask]] = []
@@ -215,5 +217,7 @@ def _count(masks: list[Mask]) -> Column:
         for other, its in tied:
             read, mask = read | other, mask & its
         groups.append((read, mask))
+    limited = {axis for read, _ in groups for axis in read}
+    free = float(prod(shape[axis] for axis in axes if axis not in limited))
     counts = (mask.sum(axis=axes, dtype=float) for _, mask in groups)
-    return np.asarray(reduce(mul, counts))
+    return np.asarray(reduce(mul, counts, free))

@@ -167,10 +167,6 @@ def options(job: Job, space: Space) -> Options:
         and PARTS[counting.selective].inner
     )
     asked = space.values("recompute")
-    if (
-        space.host_memory.activations
-    ):  # computed again or in host memory, not both
-        asked = tuple(r for r in asked if r == "none")
     recompute = tuple(
         r
         for r in asked

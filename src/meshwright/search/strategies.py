@@ -13,8 +13,9 @@ from itertools import product
 
 from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.job import Job
-from ..describe.layout import CHUNKED
+from ..describe.layout import CHUNKED, Layout
 from ..errors import BadInput
+from ..layout.rules import host_unknown
 from ..layout.schemes import counts_model
 from ..num import divisors
 from ..schedule import get as schedule_named
@@ -36,7 +37,7 @@ def strategies(
     """
     how = job.assumptions
     runs = _runnable(job, space.choices)
-    proposed = job.profile.proposes if job.profile and proposals else ()
+    proposed = _proposed(job) if proposals else ()
     of_set = how.choices if "scheme" in space.choices else _of_model(job)
     own = of_set or proposed or runs or (Choices(),)
     whose = how.name if how.choices or not job.profile else job.profile.name
@@ -70,6 +71,19 @@ def strategies(
         for what, sentence in said.items()
         if what > frozenset().union(*(less for less in said if less < what))
     ]
+
+
+def _proposed(job: Job) -> tuple[Choices, ...]:
+    """The strategies of the job's framework, without those that keep something in host memory where
+    the chip's data do not say how fast its host is.
+    """
+    chip = job.cluster.chip
+    return tuple(
+        each
+        for each in (job.profile.proposes if job.profile else ())
+        if "offload" not in each
+        or not host_unknown(chip, Layout(offload=str(each["offload"][0])))
+    )
 
 
 def _of_model(job: Job) -> tuple[Choices, ...]:

@@ -17,12 +17,11 @@ from ..count import vocabulary
 from ..count.blocks import FP32
 from ..count.microbatch import DeviceMicrobatch
 from ..describe.layout import HIDDEN_CUT, Layout
-from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..num import Num, largest, maximum, minimum, sum_of, where, with_name
 from ..schedule.schedule import Schedule
 from .holding import NamedBytes, total_bytes
-from .microbatch import ModelCost, redo
+from .microbatch import ModelCost, leaving_bytes, saved_bytes
 from .shares import ModelShare
 
 LAYERS_IN_COPY = 2.0
@@ -49,7 +48,9 @@ class Activations(NamedTuple):
     """
     once: Num
     last: Num
-    """Of its last layer in the backward pass, when those of all others are gone."""
+    """Of a layer in the backward pass as all gradients are there: of its last one, when those of
+    all others are gone, or of the first one, beside all of them (`Holding.step_gradients`).
+    """
 
     def total(self, flight: Num, heads: Num, late: Num) -> Num:
         """Their sum, with so many microbatches in flight and so many in either half of the head's
@@ -76,6 +77,8 @@ def activations(
     them.
     """
     mode = microbatch.layout.recompute
+    holding = microbatch.job.how.memory.framework_holding
+    in_loop = holding.step_gradients == "loop"
     head = cost.head.saved
     late = head - logits(microbatch) * (FP32 - microbatch.act)
     output: Num = 0.0
@@ -90,23 +93,28 @@ def activations(
 
     def on(share: ModelShare) -> Activations:
         last: Num = 0.0
+        stays = saved_by_layers(cost, mode, share)
+        copies = copy_bytes(cost, mode, stays)
         if backward:
             layer = largest_backward_bytes(share.layers, backward)
             work = total_bytes(layer, cost)
-            last = work + largest(
-                where(n > 0, saved_bytes(c, cost, mode), 0.0)
-                for n, c in zip(share.layers, cost.layers, strict=True)
+            last = work + (
+                stays + copies
+                if in_loop
+                else largest(
+                    where(n > 0, saved_bytes(c, cost, mode), 0.0)
+                    for n, c in zip(share.layers, cost.layers, strict=True)
+                )
             )
             # the head's own work may be the larger one, and stands beside it already
             once = maximum(work - head * share.head, 0.0)
         else:
             once = recomputed_layer(microbatch, cost, mode, share)
-        stays = saved_by_layers(cost, mode, share)
         return Activations(
             stays + output,
             head * share.head,
             late * share.head,
-            once + copy_bytes(microbatch.layout, cost, stays),
+            once + copies,
             last,
         )
 
@@ -170,23 +178,6 @@ def head_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> NamedBytes:
     return bytes_
 
 
-def saved_bytes(
-    layer: LayerCost, cost: ModelCost, mode: str, share: Num = 1.0
-) -> Num:
-    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
-    recomputation leaves.
-    """
-    again = redo(layer, mode, cost.boundary)
-    if not again:
-        return layer.saved
-    all_of_them = isinstance(share, float) and share == 1.0
-    return (
-        again.saved
-        if all_of_them
-        else layer.saved + (again.saved - layer.saved) * share
-    )
-
-
 def saved_by_layers(cost: ModelCost, mode: str, share: ModelShare) -> Num:
     """Bytes that a device's layers keep of one microbatch, but for what waits in host memory.
 
@@ -195,8 +186,11 @@ def saved_by_layers(cost: ModelCost, mode: str, share: ModelShare) -> Num:
     recomputed or fused spares the second term (Korthikanti et al. 2022, arXiv 2205.05198, eq. 4).
     """
     again = share.recompute_share(mode)
+    away = cost.away.share if cost.away else 0.0
     stays = (
-        saved_bytes(c, cost, mode, again) - c.offloaded for c in cost.layers
+        saved_bytes(c, cost, mode, again)
+        - leaving_bytes(c, cost, mode, again) * away
+        for c in cost.layers
     )
     bytes_: Num = sum_of(zip(share.layers, stays, strict=True))
     return bytes_
@@ -302,12 +296,15 @@ def output_bytes(microbatch: DeviceMicrobatch, cost: ModelCost) -> Num:
     )
 
 
-def copy_bytes(layout: Layout, cost: ModelCost, stays: Num) -> Num:
-    """Bytes of activations between device and host, beyond what stays of a microbatch."""
-    if not offload(layout.offload).activations:
+def copy_bytes(cost: ModelCost, mode: str, stays: Num) -> Num:
+    """Bytes of activations between device and host, beyond what stays of a microbatch, which gives
+    them room where whole layers leave."""
+    if not cost.away:
         return 0.0
-    passing = LAYERS_IN_COPY * largest(layer.saved for layer in cost.layers)
-    return maximum(passing - stays, 0.0)
+    passing = LAYERS_IN_COPY * largest(
+        leaving_bytes(layer, cost, mode) for layer in cost.layers
+    )
+    return maximum(passing - stays, 0.0) if cost.away.whole else passing
 
 
 def in_flight(p: Num, m: Num, schedule: Schedule, v: Num, rank: Num) -> Num:

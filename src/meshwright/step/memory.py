@@ -76,8 +76,9 @@ class FixedBytes(NamedTuple):
 
     def uses(self, kept: Num, last: Num) -> list[Use]:
         """Bytes at the moments that may be its fullest: while microbatches keep so many; where
-        gradients arise as activations leave, in the backward pass of the `last` of its layers
-        (between the two both change evenly); and when all are gone and the optimizer runs.
+        gradients come later than the logits, in the backward pass of the layer with which all
+        gradients are there (`Activations.last`; before it both change evenly); and when all
+        activations are gone and the optimizer runs.
         """
         moments = [Use(*self.states, kept, self.buffers)]
         if self.early is not None:
@@ -130,7 +131,7 @@ def early_gradients(
     """
     if not (
         job.how.memory.counts_holding
-        and job.how.memory.framework_holding.gradients_freed
+        and job.how.memory.framework_holding.step_gradients != "kept"
     ):
         return None
     more = microbatches(job, layout) > 1

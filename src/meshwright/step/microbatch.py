@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..cost.chip import rates
 from ..cost.layer import (
     NO_CAUSES,
+    Causes,
     Clock,
     LayerCost,
     Redo,
@@ -18,7 +19,7 @@ from ..cost.layer import (
     scale,
 )
 from ..cost.network import Fabric
-from ..cost.offload import with_copies
+from ..cost.offload import Away
 from ..count.model import Counts, count_microbatch
 from ..describe.assumptions import ChipTime, Counting, NetworkTime, Overlap
 from ..describe.chip import Chip
@@ -46,6 +47,8 @@ class ModelCost(NamedTuple):
     """
     message: Num
     """Bytes a device sends of it to the next stage."""
+    away: Away | None = None
+    """Activations that wait in host memory; None: all stay."""
 
     @property
     def typical(self) -> LayerCost:
@@ -135,24 +138,24 @@ def time_model(
     timer = Timer(clock, layout, details)
     ways = _ways(microbatch.counting, modes or (layout.recompute,))
     boundary = microbatch.boundary
-    offloaded = offload(layout.offload).share(model.layers)
-    layers = []
-    for ops in counts.layers:
-        layer = timer.layer(ops, ways=ways, boundary=boundary)
-        layers.append(
-            with_copies(layer, offloaded, chip) if offloaded else layer
-        )
+    choice = offload(layout.offload)
+    layers = tuple(
+        timer.layer(ops, ways=ways, boundary=boundary) for ops in counts.layers
+    )
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token, "head")
         head = in_sequence(scale(block, float(model.mtp_layers)), head)
     embedding = timer.layer(counts.embedding, "embedding")
     return ModelCost(
-        tuple(layers),
+        layers,
         embedding,
         head,
         boundary=boundary,
         message=microbatch.stage_message,
+        away=Away(chip, choice, choice.share(model.layers))
+        if choice.activations
+        else None,
     )
 
 
@@ -218,13 +221,58 @@ def with_recomputation(c: LayerCost, mode: str, share: Num = 1.0) -> LayerCost:
     )
 
 
+def saved_bytes(
+    layer: LayerCost, cost: ModelCost, mode: str, share: Num = 1.0
+) -> Num:
+    """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
+    recomputation leaves.
+    """
+    again = redo(layer, mode, cost.boundary)
+    if not again:
+        return layer.saved
+    all_of_them = isinstance(share, float) and share == 1.0
+    return (
+        again.saved
+        if all_of_them
+        else layer.saved + (again.saved - layer.saved) * share
+    )
+
+
+def leaving_bytes(
+    layer: LayerCost, cost: ModelCost, mode: str, share: Num = 1.0
+) -> Num:
+    """Of `saved_bytes`, those that wait in host memory if the layer's do."""
+    kept = saved_bytes(layer, cost, mode, share)
+    return cost.away.leaving(kept, cost.boundary) if cost.away else 0.0
+
+
+def copies_beside(
+    cost: ModelCost, mode: str, share: Num = 1.0
+) -> list[Causes]:
+    """Of a layer of each kind, what copies between device and host outlast of its passes, one of
+    which also runs again what the mode recomputes."""
+    if not cost.away:
+        return [NO_CAUSES for _ in cost.layers]
+    shown = []
+    for c in cost.layers:
+        back = with_recomputation(c, mode, share).backward
+        leaves = leaving_bytes(c, cost, mode, share) * cost.away.share
+        shown.append(cost.away.outlasting(leaves, (c.forward, back)))
+    return shown
+
+
 def model_with_recomputation(
     cost: ModelCost, mode: str, share: Num = 1.0
 ) -> ModelCost:
-    """The model with every layer as `with_recomputation` has it; of a mode that recomputes nothing
-    the same object."""
-    if recompute(mode).parts == "none":
+    """The model with every layer as `with_recomputation` has it, beside copies to host memory; the
+    same object where neither is.
+    """
+    if recompute(mode).parts == "none" and not cost.away:
         return cost
+    copies = copies_beside(cost, mode, share)
     return cost._replace(
-        layers=tuple(with_recomputation(c, mode, share) for c in cost.layers)
+        layers=tuple(
+            with_recomputation(c, mode, share).longer(more)
+            for c, more in zip(cost.layers, copies, strict=True)
+        )
     )

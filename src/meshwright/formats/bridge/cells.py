@@ -83,7 +83,9 @@ def read_cell(path: str, cell: Cell, keys: Keys) -> Any:
 def _value_of_cell(path: str, cell: Cell, keys: Keys) -> Any:
     """The value that the kind of row reads."""
     if cell.reader:
-        return function_named(cell.reader)(keys)
+        value = function_named(cell.reader)(keys)
+        if value is not None or not cell.says:
+            return value
     if cell.product:
         for key in cell.product:
             if keys.product(key) < 0:

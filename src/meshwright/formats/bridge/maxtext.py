@@ -9,6 +9,12 @@ from __future__ import annotations
 import math
 
 from ...describe.job import Job
+from ...describe.offload import offload
+from ...describe.recompute import (
+    part_of_word,
+    parts_of,
+    recompute,
+)
 from ...errors import BadInput
 from ...layout.schemes import hidden_cut
 from ..torchrun import PORT
@@ -57,6 +63,127 @@ def write_mesh(job: Job, out: Out) -> None:
         room //= here
         out[f"ici_{name}_parallelism"] = here
         out[f"dcn_{name}_parallelism"] = degree // here
+
+
+ENTRY = "decoder_layer_input"
+"""What each layer begins with, which no policy makes again."""
+TENSORS = {
+    "save_qkv_proj": ("query_proj", "key_proj", "value_proj", "qkv_proj"),
+    "save_out_proj": ("out_proj",),
+    "save_context": ("context",),
+    "save_mlpwi": (
+        "mlpwi",
+        "mlpwi_0",
+        "mlpwi_1",
+        "moe_mlpwi_0",
+        "moe_mlpwi_1",
+    ),
+    "save_mlpwo": ("mlpwo", "moe_mlpwo"),
+}
+"""Word of `describe.recompute` -> the tensors by which a custom policy names what it keeps."""
+DEVICE, OFFLOAD, AGAIN = "device", "offload", "remat"
+"""Where a custom policy has a tensor, or that it is made again."""
+NAMED = (
+    *("full", "minimal", "minimal_with_context"),
+    *("save_dot_with_context_except_mlp", "save_dot_except_mlpwi"),
+    *("save_dot_except_mlp", "save_qkv_proj", "save_out_proj"),
+)
+"""Policies that have a name, which is ours too."""
+OFFLOADED = ("qkv_proj_offloaded", "minimal_offloaded")
+"""Policies whose results all go to host memory."""
+
+
+def kept_words(recomputed: str) -> list[str]:
+    """The words of `TENSORS` that keep what the words of a layout do."""
+    kept = {name for part in parts_of(recomputed) for name in part.keeps}
+    return [
+        word for word in TENSORS if kept.issuperset(part_of_word(word).keeps)
+    ]
+
+
+def custom(k: Keys) -> dict[str, str]:
+    """Tensor -> where a custom policy keeps it; nothing in a policy that has a name."""
+    if k.word("remat_policy") != "custom":
+        return {}
+    names = [name for named in TENSORS.values() for name in named]
+    said = {name: k.word(name, AGAIN) for name in names}
+    said[ENTRY] = k.word(ENTRY, DEVICE)
+    return {name: place for name, place in said.items() if place != AGAIN}
+
+
+def read_remat(k: Keys) -> str | None:
+    """What a custom policy makes again, by what it keeps; None: the policy has a name."""
+    kept = custom(k)
+    if not kept:
+        return None
+    words = []
+    for word, names in TENSORS.items():
+        here = [name for name in names if name in kept]
+        if not here:
+            continue
+        words.append(word)
+        if (
+            word == "save_qkv_proj"
+            and len(here) < 3
+            and "qkv_proj" not in here
+        ):
+            words.pop()
+            k.leave(
+                here[0],
+                "kept without the other two projections: the prediction makes all again",
+            )
+    named = (name for name in NAMED if kept_words(name) == words)
+    return next(named, "+".join(words))
+
+
+def write_remat(job: Job, out: Out) -> None:
+    """The policy of a name, or a custom one where none keeps as much, or something leaves."""
+    layout = job.layout
+    again, away = recompute(layout.recompute), offload(layout.offload)
+    policy = {"selective": "minimal"}.get(again.parts, again.parts)
+    if again.layers:
+        raise BadInput(
+            f"MaxText recomputes the same of all layers, not {layout.recompute}"
+        )
+    words = kept_words(policy)
+    if policy != "full" and not words:
+        raise BadInput(
+            f"MaxText cannot express layout.recompute = {layout.recompute}, only"
+            f" {', '.join(NAMED)}, or what {', '.join(TENSORS)} keep together; plan --framework"
+            " maxtext finds such a layout"
+        )
+    out["remat_policy"] = policy
+    if policy in NAMED and not away.activations:
+        return
+    out["remat_policy"] = "custom"
+    out[ENTRY] = OFFLOAD if away.inputs else DEVICE
+    for word in words:
+        for name in TENSORS[word]:
+            if job.model.moe or not name.startswith("moe_"):
+                out[name] = OFFLOAD if away.results else DEVICE
+
+
+def read_away(k: Keys) -> str | None:
+    """What waits in host memory."""
+    kept = custom(k)
+    entry = kept.pop(ENTRY, DEVICE)
+    inputs = entry == OFFLOAD
+    results = OFFLOAD in kept.values() or k.word("remat_policy") in OFFLOADED
+    for name in (
+        n for n, place in kept.items() if results and place == DEVICE
+    ):
+        k.leave(
+            name,
+            "it stays on the device beside others that leave: the prediction moves all",
+        )
+    words = {
+        "activations": inputs and (results or not kept),
+        "inputs": inputs and kept and not results,
+        "results": results and not inputs,
+        "optimizer": k.flag("optimizer_memory_host_offload"),
+        "weights": k.flag("parameter_memory_host_offload"),
+    }
+    return "+".join(word for word, leaves in words.items() if leaves) or None
 
 
 class MaxText(Tool):

@@ -15,6 +15,7 @@ from ...describe.frozen import FrozenDict
 from ...describe.job import OPTIMIZERS, PRECISIONS, Job, Precision
 from ...describe.model import Model
 from ...describe.read import brief
+from ...describe.slices import TORUS
 from ...errors import BadInput
 from ...layout import beside
 from ...layout.placement import launched
@@ -377,10 +378,6 @@ def accumulated(job: Job) -> int:
             f"batch {job.batch} is not a multiple of dp x microbatch = {each}"
         )
     return job.batch // each
-
-
-TORUS = ("torus", "ring")
-"""Kinds of network dimensions that join the chips of a slice."""
 
 
 def inside(job: Job, axis: str) -> int:

@@ -22,7 +22,8 @@ Readers, writers, what a writer refuses and the table of the documentation follo
     { runs = [["formula", "profile"]] }         the software that such a file is run by
     { as = "deepspeed", ... }                   the row of another format, with its own words
     { reader = "megatron:stages" }              read, or written, by a function of that module: what
-    { writer = "megatron:stages" }              no row can say, such as layers of stages
+    { writer = "megatron:stages" }              no row can say, such as layers of stages; what the
+                                                function leaves open (None) `says` reads
 
 Formulas (`formats.formulas`) of a file's keys have the names of `keys.Keys` and those that a
 format has in `let`; formulas of a plan the fields of a job, such as layout.tp (`cells.plan_names`).

@@ -100,7 +100,10 @@ def job_and_notes(row: Row) -> Described:
     program = software_of(row)
     by = framework(program.framework)
     recomputation = policy(row, shape)
-    plan = layout(row, shape, machine.chips, recomputation.mode)
+    plan = replace(
+        layout(row, shape, machine.chips, recomputation.mode),
+        offload=recomputation.offload,
+    )
     job = Job(
         shape,
         machine,

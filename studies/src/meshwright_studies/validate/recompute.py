@@ -81,6 +81,8 @@ class Policy(NamedTuple):
     """What the mode does not say of the row's own words; "" if it says it all."""
     memory: bool = True
     """What stays on the device is known."""
+    offload: str = "none"
+    """`Layout.offload`: what of it waits in host memory."""
 
 
 def policy(said: object, software: str, layers: float) -> Policy:
@@ -257,14 +259,19 @@ def _operations(words: str) -> Policy:
 
 def _of_jax(words: str) -> Policy:
     """One of MaxText's policies: names of the results that stay; what else there is runs again."""
+    named, rest = [], words
     for name, word in word_table().recompute["policies"].items():
-        if re.search(
-            rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])", words
-        ):
-            on_host = speaks_of(OFFLOADED, words) or name.endswith("offloaded")
-            return Policy(
-                word, _between(words, word) if on_host else "", not on_host
-            )
+        pattern = rf"(?<![\w-]){re.sub('_', '[ _-]', name)}(?![\w-])"
+        if re.search(pattern, rest):
+            named.append((name, word))
+            rest = re.sub(pattern, "", rest)
+    if named:
+        away = "none"
+        if any(name.endswith("offloaded") for name, _ in named):
+            away = "results"  # inputs of layers stay
+        elif speaks_of(OFFLOADED, words):
+            away = "activations"
+        return Policy("+".join(word for _, word in named), offload=away)
     mode = "none" if NONE.search(words) else "full"
     default = "none" if mode == "none" else "full, MaxText's default"
     return Policy(
