@@ -17,10 +17,11 @@ from jobs import LLAMA, SETTINGS, each_rank, job, share, spoil, tokens  # noqa: 
 from layouts import cut  # noqa: E402
 from meshwright.describe.job import PRECISIONS  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
+from meshwright.describe.training import Settings  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train import initial as replicas  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
-from meshwright.train.optimizer import FIRST, LEAST, Scaler  # noqa: E402
+from meshwright.train.optimizer import LEAST, Scaler  # noqa: E402
 from refusals import refusal  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
@@ -111,10 +112,14 @@ def test_a_scale_far_too_large_comes_down(tmp_path: Path) -> None:
     assert rows[0][2] and not rows[-1][2] and rows[-1][0] <= rows[0][0]
 
 
+def fp16(first: float = 2.0**16, growth: int = 2000) -> Scaler:
+    return Scaler(True, Settings(loss_scale=first, scale_growth=growth))
+
+
 def test_the_scale_has_bounds_and_damage_is_refused() -> None:
-    scaler = Scaler(True, LEAST)
+    scaler = fp16(LEAST)
     assert not scaler.update(float("nan")) and scaler.scale == LEAST
-    off = Scaler(False)
+    off = Scaler(False, Settings())
     assert not off.update(float("inf")) and off.scale == 1 and off.update(1.0)
     with refusal("it has no right scaler"):
         scaler.load({"scale": "much"})
@@ -124,7 +129,7 @@ def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
     """In fp16 an overflow is the scale's business, unless the loss itself is no number or the scale
     is 1.
     """
-    plain, half = Scaler(False), Scaler(True, 4.0)
+    plain, half = Scaler(False, Settings()), fp16(4.0)
     for scaler, counts in ((plain, [1, 2, 3, 4]), (half, [0, 0, 1, 2])):
         found = []
         for _ in range(4):
@@ -133,7 +138,7 @@ def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
         assert found == counts and scaler.skipped == 4
         scaler.update(1.0, 1.0)
         assert scaler.in_a_row == 0 and scaler.skipped == 4
-    large = Scaler(True, 4.0)
+    large = fp16(4.0)
     large.update(float("nan"), float("nan"))
     assert large.in_a_row == 1
     assert not plain.update(1.0, float("nan")), (
@@ -143,15 +148,15 @@ def test_skips_are_counted_where_a_smaller_scale_does_not_help() -> None:
 
 def test_a_scale_of_one_comes_back_and_no_scale_starts_anew() -> None:
     one, again, grown = (
-        Scaler(True, 1.0),
-        Scaler(True),
-        Scaler(True, 4.0, growth_steps=2),
+        fp16(1.0),
+        fp16(),
+        fp16(4.0, growth=2),
     )
     again.load(one.state())
     assert again.scale == 1
-    again = Scaler(True)
-    again.load(Scaler(False).state())
-    assert again.scale == FIRST
+    again = fp16()
+    again.load(Scaler(False, Settings()).state())
+    assert again.scale == Settings().loss_scale
     # of a run whose scale grew more seldom
     grown.load({"scale": 4.0, "good": 7, "skipped": 0})
     assert grown.update(1.0) and grown.scale == 8

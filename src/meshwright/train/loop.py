@@ -70,11 +70,7 @@ class Trainer:
         )
         self.layout: Layout = placed(job.layout, job.cluster.sizes)
         self.recorder = Recorder(device)
-        self.scaler = Scaler(
-            job.precision.compute == "fp16",
-            settings.loss_scale,
-            settings.scale_growth,
-        )
+        self.scaler = Scaler(job.precision.compute == "fp16", settings)
         self.mesh = mesh(
             self.layout,
             device.type,

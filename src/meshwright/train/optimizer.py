@@ -145,26 +145,23 @@ def count(state: dict[str, Any], steps: int) -> None:
 
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
-FIRST = 2.0**16
-"""Scale of the first step (GradScaler's default)."""
 LEAST = 2.0**-16
 MOST = 2.0**40
 """Bounds of the scale; below the least a run is beyond help, above the most a loss of one would
 leave fp32 when squared.
 """
-GROWTH_STEPS = 2000
-"""Steps without an overflow after which the scale doubles (GradScaler's default)."""
 
 
 class Scaler:
-    """The scale of the loss, and the count of skipped updates; the same on every rank."""
+    """The scale of the loss, and the count of skipped updates; the same on every rank. Settings
+    that say nothing have GradScaler's defaults.
+    """
 
-    def __init__(
-        self, on: bool, first: float = FIRST, growth_steps: int = GROWTH_STEPS
-    ) -> None:
+    def __init__(self, on: bool, s: Settings) -> None:
         """on: fp16 is trained; else the scale is 1 and stays so."""
-        self.on, self.growth_steps = on, growth_steps
-        self.scale, self.good, self.skipped = first if on else 1.0, 0, 0
+        self.on, self.growth_steps = on, s.scale_growth
+        self.scale, self.good = s.loss_scale if on else 1.0, 0
+        self.skipped = 0
         self.in_a_row = 0
         """Updates skipped since the last good one that a smaller scale would not have saved."""
 
