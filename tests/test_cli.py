@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from meshwright import BadInput
-from meshwright.catalog import model
 from meshwright.cli import jobs
 from meshwright.cli import main as cli
 from meshwright.cli.command import VERBS
@@ -319,18 +318,6 @@ def test_the_catalogue_says_what_is_stated_and_what_is_a_default(
     assert (
         rows["norm_epsilon"].split()[-1] == "default"
         and "default" not in rows["layers"]
-    )
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["llama3-8b", "llama3-70b", "llama3-405b", "llama3.2-1b", "llama3.2-3b"],
-)
-def test_llama_3_turns_with_base_500000(name: str) -> None:
-    """rope_theta of the config.json of every Llama 3, 3.1 and 3.2; Llama 2 has 10,000."""
-    assert (
-        model(name).rope_base == 500_000
-        and model("llama2-7b").rope_base == 10_000
     )
 
 

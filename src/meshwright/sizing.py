@@ -398,14 +398,14 @@ def batch_beside(job: Job) -> str:
         for name, tokens in critical.items()
     }
     over = [each[n] for n, most in critical.items() if job.batch_tokens > most]
+    under = [words for words in each.values() if words not in over]
     batch = f"the batch of {count(job.batch_tokens)} tokens is"
     if not over:
-        return (
-            f"{batch} below the critical batch, {' or '.join(each.values())}"
-        )
+        return f"{batch} below the critical batch, {' or '.join(under)}"
+    other = f", but below {' or '.join(under)}" if under else ""
     return (
-        f"{batch} beyond the critical batch, {' or '.join(over)}: more sequences a step need more"
-        " tokens for the same loss"
+        f"{batch} beyond the critical batch, {' or '.join(over)}{other}: more sequences a step"
+        " need more tokens for the same loss"
     )
 
 
