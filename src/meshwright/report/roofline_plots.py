@@ -15,15 +15,8 @@ from matplotlib.ticker import EngFormatter
 
 from ..num import Num
 from ..roofline.queries import Roofline
+from .limits_plots import LINES
 
-LINES = (
-    ("#4477aa", "--", "o"),
-    ("#ee6677", "-.", "s"),
-    ("#228833", ":", "^"),
-    ("#aa3377", (0, (5, 1)), "D"),
-    ("#885522", (0, (1, 2)), "v"),
-)
-"""Colour, dash and marker of the lines after the first, which is solid black."""
 MARKS = 7
 """Markers on a line."""
 COLUMNS = 3
@@ -66,7 +59,7 @@ def panels(batch: Num, shown: Sequence[Panel], title: str) -> Figure:
             if threshold is None
             else f"below {EngFormatter(places=2, sep='')(threshold)} tokens"
         )
-        ax.set_title(f"{name}\ncommunication-bound {said} ({of})", fontsize=9)
+        ax.set_title(f"{name}\ncommunication-bound {said} ({of})", fontsize=8)
     below(figure)
     for ax in grid[-COLUMNS:]:
         ax.set_xlabel(BATCH)
@@ -101,8 +94,9 @@ def compute_line(ax: Axes, batch: Num, compute: Num) -> None:
 
 
 def line(ax: Axes, x: Num, y: Num, name: str, i: int) -> None:
-    """One line of a family."""
-    colour, dash, marker = LINES[i % len(LINES)]
+    """One line of a family; the first of LINES is solid black, as compute is."""
+    _, *lines = LINES
+    colour, dash, marker = lines[i % len(lines)]
     every = max(1, np.size(x) // MARKS)
     style: dict[str, Any] = {
         "color": colour,
