@@ -495,3 +495,69 @@ def test_no_pass_is_shorter_for_longer_messages() -> None:
     inputs, weights = zip(*passes, strict=True)
     assert list(inputs) == sorted({*inputs})
     assert list(weights) == sorted({*weights})
+
+
+TPU_CORES = {"tpu-7x": 2}
+"""Cores of a chip whose rows say what one of them does; its neighbour does the same at once."""
+
+
+def of_experts(row: Row, r: shapes.ShapeRates, cores: int) -> float:
+    """Seconds of one product of all experts, on every core."""
+    m, n, k, groups = (float(row[name]) for name in ("m", "n", "k", "groups"))
+    if row["pass"] == "input":  # k numbers a token come in, n are made
+        n, k = k, n
+    op = product(m * cores, k, n, copies=groups)
+    d_input, d_weight = op.backward.parts
+    work = {"input": d_input, "weights": d_weight}.get(row["pass"], op.forward)
+    return took(work, r)
+
+
+@pytest.mark.parametrize(
+    "key",
+    # v5e has two rows of each backward product, which take 6 and 30 % longer
+    [
+        key
+        for key, found in grouped_by("grouped_tpu", "chip", "pass")
+        if len(found) > 2
+    ],
+    ids="-".join,
+)
+def test_products_of_experts_on_tpus_are_as_measured(
+    key: tuple[str, str],
+) -> None:
+    """Within 12 % in the median, 2,880 numbers wide within 2 %; of v5p one core of two ran."""
+    chip = key[0]
+    r, cores = rates(chip), TPU_CORES.get(chip, 1)
+    if chip == "tpu-v5p":
+        r = r._replace(matrix=r.matrix / 2, backward=r.backward / 2)
+
+    def seconds(row: Row) -> tuple[float, float]:
+        return of_experts(row, r, cores), float(row["seconds"])
+
+    rows = [
+        row
+        for row in published("kernels/grouped_tpu")
+        if (row["chip"], row["pass"]) == key
+    ]
+    assert error("grouped_tpu", seconds, rows) < 0.12
+    odd = [row for row in rows if row["k"] == "2880"]
+    assert not odd or error("grouped_tpu", seconds, odd) < 0.02
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*grouped_by("attention_tpu", "chip", "pass", "head_dim")],
+    ids=lambda case: "-".join(case[0]),
+)
+def test_attention_on_tpus_is_as_measured(
+    case: tuple[tuple[str, ...], list[Row]],
+) -> None:
+    """From 2,048 tokens: within 6 % in the median, each call within 15 %."""
+    (chip, way, head), found = case
+    r, errors = rates(chip, kernel="xla"), []
+    for row in found:
+        op = core(row, head, head)
+        work = op.backward if way == "backward" else op.forward
+        law = took(work, r) * TPU_CORES.get(chip, 1)
+        errors.append(abs(np.log(law / float(row["seconds"]))))
+    assert np.median(errors) < 0.06 and max(errors) < 0.15

@@ -57,6 +57,7 @@ KERNELS = replace(
         "cudnn": FusedAttention(0.7, 256.0, 0.9),
     },
     narrow=0.75, scores=0.4, alignment=0.5, expert_s=0.5, crowd_weights=20.0,
+    experts=1.0, unaligned=1.0, crowd=0.0,
 )  # fmt: skip
 CHIP = Chip(
     "c",

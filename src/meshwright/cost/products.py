@@ -13,11 +13,13 @@ paid work, (1 - gamma) useful + gamma paid, since the last wave does not leave a
 kernel is the best of four tiles and of k split 1, 2 or 4 ways.
 
 Products of experts are launched one by one, each with a time of its own beside its arithmetic;
-those that make the gradients of weights cost as if each expert had some more tokens.
+those that make the gradients of weights cost as if each expert had some more tokens. On TPUs they
+are one kernel, in which all products do: a tile of rows in which two experts meet is computed for
+both.
 
 Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0,
-NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0);
-tests/cost/test_kernels.py.
+NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0), and of three
+TPUs, openxla/tokamax@783ea95 (Apache-2.0); tests/cost/test_kernels.py.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from ..describe.kernels import Kernels
 from ..num import (
     SCALARS,
     Num,
+    anywhere,
     ceil,
     content_key,
     maximum,
@@ -88,6 +91,8 @@ def tile_cost(shape: ProductShape, of: Kernels) -> Num:
 
 _latest: dict[Any, Num] = {}
 LATEST = 32
+LANES = 128
+"""Numbers side by side in a register of a TPU: tiles are multiples of it."""
 
 
 def _paid(m: Num, n: Num, groups: Num, units: int, waves: float) -> Num:
@@ -121,13 +126,29 @@ def arithmetic(
 ) -> Num:
     """FLOPs of a product as the matrix units pay for them.
 
-    weight_gradient: tokens are the inner width, else the rows; of experts as if each had
-    `crowd_weights` more.
+    weight_gradient: tokens are the inner width, else the rows.
     """
-    depth = shape.k + of.depth
+    share: Num = 1.0
+    if anywhere(shape.groups > 1):
+        shape, share = of_experts(shape, of, weight_gradient)
+    return 2.0 * tile_cost(shape, of) * (shape.k + of.depth) / share
+
+
+def of_experts(
+    shape: ProductShape, of: Kernels, weight_gradient: bool
+) -> tuple[ProductShape, Num]:
+    """A product of experts with the tokens that it costs more, and its rate over that of others."""
+    m, n, k, groups = shape
+    grouped = groups > 1
+    width = m if weight_gradient else k
+    aligned = ceil(n / LANES) * ceil(width / LANES) * LANES**2
+    odd = aligned > n * width
+    share = of.experts * where(odd, of.unaligned, 1.0)
     if weight_gradient:
-        depth = depth + where(shape.groups > 1, of.crowd_weights, 0.0)
-    return 2.0 * tile_cost(shape, of) * depth
+        k = k + where(grouped, of.crowd_weights, 0.0)
+    else:
+        m = m + where(grouped, of.crowd, 0.0)
+    return ProductShape(m, n, k, groups), where(grouped, share, 1.0)
 
 
 def launches_s(shape: ProductShape, of: Kernels, weight_gradient: bool) -> Num:

@@ -128,11 +128,17 @@ class Kernels(Checked):
     """Share of the 16-bit peak that the products of unfused attention reach."""
     alignment: Annotated[float, Range(0.0, 4.0)]
     """Exponent of (largest power of two in the width of a head / 8), where that is less than 1."""
+    experts: Share
+    """Rate of products of experts over that of others."""
+    unaligned: Share
+    """The same again where 128 does not divide the width of an expert's input or output."""
     expert_s: Seconds
     """What each expert after the first adds to a product: they are launched one by one."""
+    crowd: Amount
+    """Tokens that a product of an expert costs more than those it has: a tile of rows in which two
+    experts meet is computed for both."""
     crowd_weights: Amount
-    """Tokens that the product which makes the gradients of an expert's weights costs more than
-    those it has."""
+    """The same of the product which makes the gradients of an expert's weights."""
     sources: Sources = origins()
 
     __repr__ = short_repr

@@ -33,6 +33,8 @@ CHIPS = {
     "gb200": "Blackwell",
     "gb300": "Blackwell",
     "tpu": "TPU",
+    "tpu-v6e": "TPU",
+    "tpu-7x": "TPU",
 }
 """Kernels of a chip (`Chip.kernel_law`) -> its family; one without is its own."""
 UNTESTED = {
