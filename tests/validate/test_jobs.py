@@ -216,6 +216,17 @@ def test_a_size_of_maxtext_is_its_own_decoder() -> None:
     assert (gpt.norms_per_layer, gpt.bias, gpt.dropout) == (2, True, True)
 
 
+@pytest.mark.parametrize("software", ["Pax (JAX)", "MaxText (JAX)"])
+def test_a_gpt_of_jax_is_a_gpt_without_dropout(software: str) -> None:
+    """paxml, contrib/gpu/scripts_gpu/configs.py (USE_BIAS, TRAINABLE_POSITION_EMB); MaxText,
+    layers/gpt3.py."""
+    gpt = {"name": "GPT3-5B", "ffn_hidden": 4 * 4096, "gated": False}
+    model = job(row(software=software, model=gpt)).model
+    assert (model.norm, model.norms_per_layer) == ("layernorm", 2)
+    assert model.positions == "learned" and model.bias and model.qkv_bias
+    assert not model.dropout
+
+
 def test_two_gpus_of_a_node_without_a_switch_share_a_third_of_their_links() -> (
     None
 ):

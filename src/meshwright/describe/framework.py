@@ -447,6 +447,7 @@ CALLED = {
     "torch_xla": "maxtext",
     "torchprime": "maxtext",
     "jax": "maxtext",
+    "paxml": "maxtext",
     "megatron": "megatron-core",
     "megatron-lm": "megatron-core",
     "nemo": "megatron-bridge",

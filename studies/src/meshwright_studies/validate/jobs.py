@@ -296,6 +296,8 @@ SIZES = {
     "seq": "seq_len",
 }
 """Field of a model -> its name in a row, which must say it."""
+SIZES_OF_MAXTEXT = re.compile(r"maxtext-\d+b", re.IGNORECASE)
+"""Models that are nothing but a size (global_parameter_scale)."""
 UNSAID = ("qkv_bias", "bias", "rope_scaling")
 GROUPS = ("groups", "top_groups")
 """What a public model has and no row speaks of; groups only of as many experts."""
@@ -305,19 +307,20 @@ MAXTEXT: dict[str, Any] = {
     "positions": "rope",
     "qkv_bias": False,
     "bias": False,
-    "dropout": False,
 }
-"""What MaxText builds of a size alone (global_parameter_scale), at the commit of the rows'
-configurations (76bd53b0f: MaxText/layers/models.py, DecoderLayer, and configs/base.yml): attention
-and feed-forward side by side after one RMS norm, rotary positions, no biases, dropout_rate 0.
+"""What MaxText builds of a size alone, at the commit of the rows' configurations (76bd53b0f:
+MaxText/layers/models.py, DecoderLayer): attention and feed-forward side by side after one RMS norm,
+rotary positions, no biases. Its GPT-3 (layers/gpt3.py) and those of Pax
+(contrib/gpu/scripts_gpu/configs.py) are GPTs.
 """
 
 
 def _model(row: Row) -> Model:
     """The shape of a row's model. Gated means Llama-like (RMS norm, rotary positions, no biases);
     otherwise GPT-like (layer norm, biases, learned positions unless ALiBi, embedding shared with
-    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases. JAX's are MaxText's
-    own.
+    the head). GPTs have dropout unless the row speaks of ALiBi or of no biases. Those of JAX have
+    none: dropout_rate of MaxText (configs/base.yml) and DROPOUT_PROB of Pax (tasks/lm/
+    model_params.py) are 0.
     """
     if re.search(r"mamba|hybrid|ssm|rwkv", text_of_row(row, "model.arch")):
         raise BadInput("state-space layers are not described yet")
@@ -336,6 +339,7 @@ def _model(row: Row) -> Model:
     alibi = "alibi" in attention
     gated = stated if stated is not None else size["ffn"] != 4 * size["hidden"]
     biased = not gated and "no bias" not in notes
+    jax = words.is_jax(text_of_row(row, "software"))
     rotary = gated or "rotary" in notes
     shape = Model(
         plain(row, "model.name")[:80] or "unnamed",
@@ -350,7 +354,7 @@ def _model(row: Row) -> Model:
         qk_norm="qwen3" in text_of_row(row, "model.name"),
         qkv_bias=biased,
         bias=biased,
-        dropout=biased and not alibi,
+        dropout=biased and not alibi and not jax,
         attention_sinks="sink" in attention,
         tied_embeddings=tied if tied is not None else not gated,
         vocab_multiple=1
@@ -360,7 +364,7 @@ def _model(row: Row) -> Model:
         moe=row_experts(row, size["ffn"]),
         mtp_layers=whole_of_row(row, "model.mtp_layers", 0),
     )
-    if words.is_jax(text_of_row(row, "software")) and not gated:
+    if jax and SIZES_OF_MAXTEXT.fullmatch(shape.name):
         shape = replace(shape, **MAXTEXT)
     return as_published(shape)
 
