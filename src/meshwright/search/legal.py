@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from math import prod
-from operator import and_, mul
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,6 @@ OPTION_AXES = ("sequence_parallel", "recompute", "schedule", "zero")
 """Choices beside degrees, as rules name them: axes of a mask, before its rows."""
 SCHEDULE_ALONE = (False, False, True, False)
 """Which of `OPTION_AXES` a rule reads that asks for the schedule and nothing else of them."""
-ROWS_OF_RULES = 8 * BLOCK
-"""Rows that are counted at once: rules are few operations, whose calls cost more than memory."""
 
 
 def rules(job: Job, *known: str) -> list[LayoutRule]:
@@ -71,23 +68,7 @@ def legal(
     high: Layout | None = None,
     any_number: bool = False,
 ) -> Mask:
-    """(`OPTION_AXES`, row): where rows can run under each combination of options. Arguments as of
-    `_legal_masks`.
-    """
-    masks = _legal_masks(job, choice, variants, high, any_number)
-    shape = (*choice.shape, *np.shape(variants[0].tp))
-    return np.broadcast_to(reduce(and_, masks), shape)
-
-
-def _legal_masks(
-    job: Job,
-    choice: Options,
-    variants: Sequence[Layout],
-    high: Layout | None = None,
-    any_number: bool = False,
-) -> list[Mask]:
-    """Masks (`OPTION_AXES`, row) that all hold where a row can run; each is as long as 1 on the
-    axes that it does not read.
+    """(`OPTION_AXES`, row): where rows can run under each combination of options.
 
     variants: rows under each setting of sequence parallelism, placed or not;  high: the same with
     the most replicas, where they stand for intervals of dp;  any_number: of microbatches too.
@@ -116,6 +97,7 @@ def _legal_masks(
         asked=asked.pop(SCHEDULE_ALONE),
         any_number=any_number,
     )
+    # each is as long as 1 on the axes that it does not read
     masks = [
         orders[None, None, :, None, number],
         *_without_copies(job, choice, low, low if high is None else high),
@@ -130,7 +112,8 @@ def _legal_masks(
                 each
             ]
         masks.append(mask)
-    return masks
+    shape = (*choice.shape, len(number))
+    return np.broadcast_to(reduce(and_, masks), shape)
 
 
 def _without_copies(
@@ -195,29 +178,9 @@ def legal_options(
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
     counts = np.zeros(length(table))
-    for start in range(0, length(table), ROWS_OF_RULES):
-        some = slice(start, start + ROWS_OF_RULES)
+    for start in range(0, length(table), BLOCK):
+        some = slice(start, start + BLOCK)
         variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        masks = _legal_masks(job, choice, variants)
-        counts[some] = _count(masks, choice.shape)
+        runs = legal(job, choice, variants)
+        counts[some] = runs.sum(axis=tuple(range(len(OPTION_AXES))))
     return counts
-
-
-def _count(masks: list[Mask], shape: Sequence[int]) -> Column:
-    """How many combinations of options all masks allow in each row: the product over groups of axes
-    that no mask ties to others, and over axes that none reads. Counted one by one they are up to
-    hundreds a row. shape: how many options each axis has.
-    """
-    axes = tuple(range(len(OPTION_AXES)))
-    groups: list[tuple[set[int], Mask]] = []
-    for mask in masks:
-        read = {axis for axis in axes if mask.shape[axis] > 1}
-        tied = [each for each in groups if each[0] & read]
-        groups = [each for each in groups if not each[0] & read]
-        for other, its in tied:
-            read, mask = read | other, mask & its
-        groups.append((read, mask))
-    limited = {axis for read, _ in groups for axis in read}
-    free = float(prod(shape[axis] for axis in axes if axis not in limited))
-    counts = (mask.sum(axis=axes, dtype=float) for _, mask in groups)
-    return np.asarray(reduce(mul, counts, free))
