@@ -143,16 +143,10 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
     "even stages": lambda j, l: even(l.pp * chunks(l), 12),
     "even batch": lambda j, l: even(l.dp * l.microbatch, j.batch),
     # the trainer's
-    "trained scheme": lambda j, l: l.scheme == "megatron",
-    "schedules of PyTorch": lambda j, l: (
-        l.pp == 1 or l.schedule not in ("zb-h1", "zb-h2")
-    ),
     "a microbatch for every stage": lambda j, l: (
         l.schedule != "1f1b" or l.pp == 1 or m(j, l) >= l.pp
     ),
     "chunks need a pipeline": lambda j, l: l.interleave == 1 or l.pp > 1,
-    "groups of PyTorch": lambda j, l: l.microbatch_group == 0,
-    "trained exchange": lambda j, l: l.cp_exchange == "gather",
     "trained recomputation": lambda j, l: (
         l.recompute in ("none", "selective", "op", "full")
     ),
@@ -163,8 +157,6 @@ PLAINLY: dict[str, Callable[[Job, Layout], Any]] = {
     "halves of sharded weights": lambda j, l: (
         not (l.pp > 1 and splits(l) and l.zero == 3)
     ),
-    "experts need a mixture": lambda j, l: j.model.moe or l.ep * l.etp == 1,
-    "whole experts": lambda j, l: l.etp == 1 or not j.model.moe,
     "shared experts over tp": lambda j, l: not j.model.moe or even(l.tp, 24),
     "whole kv heads": lambda j, l: even(l.tp, 4),
     "vocabulary over tp": lambda j, l: even(l.tp, 1000),
@@ -241,12 +233,11 @@ def test_each_rule_says_what_it_says(model: Model) -> None:
                 assert rules.NAMED[name].sentence(at, layout)
     dense = {
         "experts need sequence parallelism",
-        "whole experts",
         "shared experts over tp",
         "summa models",
     }
     never = {name for name, count in broken.items() if not count}
-    assert never == (dense if model is DENSE else {"experts need a mixture"})
+    assert never == (dense if model is DENSE else set())
 
 
 @pytest.mark.parametrize(
@@ -362,7 +353,7 @@ def test_degrees_are_positive_numbers_of_a_table() -> None:
 
 @pytest.mark.parametrize("words", [["no such rule"], ["nor", "either"]])
 def test_a_strange_rule_of_a_framework_is_named(words: list[str]) -> None:
-    by = replace(framework("meshwright"), rules=("trained scheme", *words))
+    by = replace(framework("meshwright"), rules=("trained model", *words))
     with pytest.raises(Exception, match=f"framework.rules.*{words[0]}"):
         rules.of_framework(replace(job(), framework=by))
 

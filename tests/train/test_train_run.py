@@ -321,7 +321,7 @@ def test_sigterm_while_ranks_start_starts_nothing_again() -> None:
         ("train job.toml --tp 3", "heads 4 cannot be split 3 ways"),
         (
             "train job.toml --dp 1 --pp 2 --schedule zb-h1",
-            "no counterpart in PyTorch",
+            "meshwright allows schedule gpipe, 1f1b",
         ),
         ("train job.toml --data nowhere", "nowhere.json"),
         ("data nowhere.txt -o t", "nowhere.txt cannot be read"),

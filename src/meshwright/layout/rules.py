@@ -455,11 +455,6 @@ HOST = LayoutRule(
         f" {j.cluster.chip.name}, which is not in its data"
     ),
 )
-NO_OFFLOAD = LayoutRule(
-    "nothing in host memory",
-    lambda j, l: l.offload == "none",
-    lambda j, l: f"layout.offload {l.offload} is not run: take none",
-)
 MEGATRON_OFFLOAD = LayoutRule(
     "host memory in Megatron",
     lambda j, l: (
@@ -595,7 +590,6 @@ NAMED = {
     for rule in (
         *ALWAYS,
         *STRICT,
-        NO_OFFLOAD,
         MEGATRON_OFFLOAD,
         FSDP_OFFLOAD,
         MESHED_EXPERTS,
@@ -614,13 +608,15 @@ NAMED = {
 
 def of_framework(job: Job) -> tuple[LayoutRule, ...]:
     """What the layouts of the job's framework keep beside `ALWAYS`."""
-    if not job.profile:
-        return ()
-    own = named_rules(job.profile)
-    have = job.profile.exchanges
+    return framework_rules(job.profile) if job.profile else ()
+
+
+def framework_rules(by: Framework) -> tuple[LayoutRule, ...]:
+    """What the layouts of a framework keep beside `ALWAYS`."""
+    own, have = named_rules(by), by.exchanges
     if not have or {*EXCHANGES} <= {*have}:  # none: its choices have cp 1
         return own
-    return (_framework_exchanges(job.profile.name, have), *own)
+    return (_framework_exchanges(by.name, have), *own)
 
 
 @lru_cache(maxsize=1024)
@@ -637,10 +633,13 @@ def named_rules(by: Framework) -> tuple[LayoutRule, ...]:
 
 def framework_refusals(job: Job, layout: Layout) -> list[str]:
     """Why the job's framework cannot run the (scalar) layout, a sentence each."""
-    why = broken_sentences(job, layout, of_framework(job))
-    if why or not job.profile:
-        return why
-    return [*refusal(job.profile.choices, layout, job.profile.name)]
+    return refusals_of(job.profile, job, layout) if job.profile else []
+
+
+def refusals_of(by: Framework, job: Job, layout: Layout) -> list[str]:
+    """Why a framework cannot run the (scalar) layout of a job, whatever framework that names."""
+    why = broken_sentences(job, layout, framework_rules(by))
+    return why or [*refusal(by.choices, layout, by.name)]
 
 
 def broken(

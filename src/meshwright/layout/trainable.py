@@ -1,5 +1,5 @@
-"""What the trainer of this project cannot run, beside what no layout may be: the rules of the
-framework `meshwright`, by name.
+"""What the trainer of this project cannot run, beside what no layout may be and the values that its
+choices leave out: the rules of the framework `meshwright`, by name.
 
 They need no torch, so that a plan and a prediction know them too. Settings of a run, ranks and
 memory stand in `train.rules`.
@@ -17,7 +17,6 @@ from ..describe.layers import kinds
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.recompute import RECOMPUTE
-from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from .placement import launched
 from .rule import LayoutRule, divides, may_be, token_parts
@@ -141,8 +140,6 @@ def whole_numbers(shares: tuple[Any, ...]) -> Any:
     return fine
 
 
-RUNNABLE = ", ".join(s.name for s in SCHEDULES.values() if s.torch_name)
-
 MODEL = LayoutRule(
     "trained model",
     lambda j, l: not model_refusals(j.model),
@@ -157,19 +154,6 @@ SOFTWARE = LayoutRule(
     "trained software",
     lambda j, l: not _software(j),
     lambda j, l: "; ".join(_software(j)),
-)
-SCHEME = LayoutRule(
-    "trained scheme",
-    lambda j, l: l.scheme == "megatron",
-    lambda j, l: f"layout.scheme {l.scheme} cannot be trained, only megatron",
-)
-SCHEDULE = LayoutRule(
-    "schedules of PyTorch",
-    lambda j, l: True if schedule_named(l.schedule).torch_name else l.pp == 1,
-    lambda j, l: (
-        f"layout.schedule {l.schedule} has no counterpart in PyTorch: take one of {RUNNABLE}"
-    ),
-    reads=("pp", "schedule"),
 )
 STARVED = LayoutRule(
     "a microbatch for every stage",
@@ -190,26 +174,10 @@ CHUNKS = LayoutRule(
     lambda j, l: f"layout.interleave {l.interleave} needs pp > 1",
     reads=("pp", "schedule"),
 )
-GROUPED = LayoutRule(
-    "groups of PyTorch",
-    lambda j, l: l.microbatch_group == 0,
-    lambda j, l: (
-        f"layout.microbatch_group {l.microbatch_group} has no counterpart in PyTorch, whose groups"
-        " follow from the microbatches: leave it at 0"
-    ),
-    reads=("schedule",),
-)
-EXCHANGED = LayoutRule(
-    "trained exchange",
-    lambda j, l: l.cp_exchange == "gather",
-    lambda j, l: (
-        f"layout.cp_exchange {l.cp_exchange} is not trained: take gather"
-    ),
-)
 OFFLOADED = LayoutRule(
-    "trained offload",
+    "nothing in host memory",
     lambda j, l: l.offload == "none",
-    lambda j, l: f"layout.offload {l.offload} is not trained: take none",
+    lambda j, l: f"layout.offload {l.offload} is not run: take none",
 )
 RECOMPUTED = LayoutRule(
     "trained recomputation",
@@ -247,18 +215,6 @@ SHARDED_HALVES = LayoutRule(
         " (weights are freed before their half of the backward pass): take zero 2"
     ),
     reads=("pp", "schedule", "zero"),
-)
-EXPERTS = LayoutRule(
-    "experts need a mixture",
-    lambda j, l: True if j.model.moe else l.ep * l.etp == 1,
-    lambda j, l: "layout.ep and etp need a mixture of experts",
-)
-PARTS = LayoutRule(
-    "whole experts",
-    lambda j, l: (l.etp == 1) | (j.model.moe is None),
-    lambda j, l: (
-        f"layout.etp {l.etp}: split experts are not trained yet: take etp 1"
-    ),
 )
 SHARED = LayoutRule(
     "shared experts over tp",
@@ -344,19 +300,13 @@ ROUNDS = LayoutRule(
 
 TRAINER = (
     MODEL,
-    SCHEME,
-    SCHEDULE,
     STARVED,
     CHUNKS,
-    GROUPED,
-    EXCHANGED,
     OFFLOADED,
     RECOMPUTED,
     COPIES,
     HALVES,
     SHARDED_HALVES,
-    EXPERTS,
-    PARTS,
     SHARED,
     KV_HEADS,
     VOCABULARY,

@@ -4,10 +4,10 @@ be instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ..describe.choices import Value, Values, first_few
+from ..describe.choices import Choices, Value, Values, first_few
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.recompute import RECOMPUTE
@@ -89,17 +89,20 @@ def _near(job: Job, space: Space, name: str, asked: Values) -> str:
 
 
 def _others(job: Job, name: str, asked: Values) -> list[Value]:
-    """What else a field may hold, nearest first."""
-    if name in WORDS:
-        return [value for value in WORDS[name] if value not in asked]
-    if name not in DEGREES:
-        return []
-    whole = {"interleave": job.model.layers, "microbatch": job.batch}.get(
-        name, job.cluster.chips
-    )
-    near = [d for d in divisors(whole) if d not in asked]
+    """What else a field may hold that the job's framework runs, nearest first."""
+    every: Iterable[Any] = WORDS.get(name, ())
+    if name in DEGREES:
+        wholes = {"interleave": job.model.layers, "microbatch": job.batch}
+        every = sorted(
+            divisors(wholes.get(name, job.cluster.chips)),
+            key=lambda d: min(abs(d - int(value)) for value in asked),
+        )
+    ways: Iterable[Choices] = job.profile.choices if job.profile else ()
     return [
-        *sorted(
-            near, key=lambda d: min(abs(d - int(value)) for value in asked)
+        value
+        for value in every
+        if value not in asked
+        and any(
+            value in way.get(name, (value,)) for way in ways or [Choices()]
         )
     ]

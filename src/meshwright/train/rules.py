@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
+from ..describe.framework import framework
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.training import Settings
 from ..errors import BadInput
 from ..layout import rules
-from ..layout.rule import broken_sentences, may_be
-from ..layout.trainable import TRAINER
+from ..layout.rule import may_be
 from ..prediction.prediction import Prediction
 from ..program.memory import peak
 from ..program.operations import carried_out, recomputation
@@ -48,7 +48,7 @@ def of_trainer(job: Job, layout: Layout) -> list[str]:
     """What the decoder, PyTorch's engine or ours cannot carry out, whatever framework the job
     names.
     """
-    return broken_sentences(job, layout, TRAINER)
+    return rules.refusals_of(framework("meshwright"), job, layout)
 
 
 def of_settings(job: Job, layout: Layout, settings: Settings) -> list[str]:
