@@ -243,8 +243,9 @@ def test_the_search_finds_a_layout_for_every_point() -> None:
 def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     shell: Shell,
 ) -> None:
-    """8 H100 hold no replica of 8B without sharding, 8 MI355X do, and their rates are assumed."""
-    words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --over on=8xh100-sxm,8xmi355x --fixed --recompute full"
+    """8 H100 hold no replica of 8B without sharding, 8 MI355X do, and the rates of a Trainium 2 are
+    assumed."""
+    words = "sweep llama3-8b --on 8xh100-sxm --batch 64seq --over on=8xh100-sxm,8xmi355x,8xtrainium2 --fixed --recompute full"
     told = shell(words).out
     h100, mi355x, *_ = told.splitlines()[2:]
     assert "does NOT fit" in h100 and "NOT fit" not in mi355x
@@ -252,7 +253,8 @@ def test_a_table_says_what_does_not_fit_and_what_nobody_measured(
     told = shell(f"{words} --all").out
     assert "does NOT fit in 79.6 GiB" in told
     assert (
-        "note: unmeasured, so a share of the peak is assumed: mi355x" in told
+        "note: unmeasured, so a share of the peak is assumed: trainium2"
+        in told
     )
 
 

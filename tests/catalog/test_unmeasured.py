@@ -144,14 +144,23 @@ def test_less_knowledge_is_never_a_faster_step(name: str) -> None:
 
 
 IN_TRAINING = fitted.values()["clock in training"]
-ASSUMED = {"mi355x": 0.41, "tpu-v5p": 0.95 * 0.95 * IN_TRAINING}
+ASSUMED = {"trainium2": 0.41, "tpu-v5p": 0.95 * 0.95 * IN_TRAINING}
 """Chip -> share: the lowest of the catalogue; an estimate of 0.95 at 0.95 of the clock, of which
 training holds some. Products of the others are in tables.
 """
 
 
 @pytest.mark.parametrize(
-    "name", ["mi355x", "b200", "tpu-v5p", "h100-sxm", "a100-80"]
+    "name",
+    [
+        "trainium2",
+        "mi355x",
+        "gaudi2",
+        "b200",
+        "tpu-v5p",
+        "h100-sxm",
+        "a100-80",
+    ],
 )
 def test_the_answer_says_what_is_unmeasured(name: str) -> None:
     p = predict(
@@ -177,7 +186,7 @@ def test_the_answer_says_what_is_unmeasured(name: str) -> None:
     if said:
         assert assumed is not None
         assert f": {assumed:.3g} of its peak is assumed" in said[0]
-    if name == "mi355x":
+    if name == "trainium2":
         assert "lowest measured share" in said[0] and "(MI300X)" in said[0]
 
 
@@ -213,7 +222,7 @@ def test_a_share_that_a_set_names_is_not_called_the_lowest() -> None:
     how = replace(SET, chip=replace(SET.chip, sustained=0.6))
     job = Job(
         "llama3-8b",
-        "8xmi355x",
+        "8xtrainium2",
         8,
         assumptions=how,
     )
@@ -222,4 +231,4 @@ def test_a_share_that_a_set_names_is_not_called_the_lowest() -> None:
         for note in predict(job, Layout(tp=8)).notes
         if "unmeasured" in note
     )
-    assert note == "chip mi355x is unmeasured: 0.6 of its peak is assumed"
+    assert note == "chip trainium2 is unmeasured: 0.6 of its peak is assumed"

@@ -19,7 +19,8 @@ both.
 
 Source: tables of 16-bit products of seven GPUs, ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0,
 NVIDIA), and grouped products of two, MooreThreads/SimuMax@4dcaae513 (Apache-2.0), and of three
-TPUs, openxla/tokamax@783ea95 (Apache-2.0); tests/cost/test_kernels.py.
+TPUs, openxla/tokamax@783ea95 (Apache-2.0); of AMD's, ROCm/aiter@e4048607a (MIT);
+tests/cost/test_kernels.py.
 """
 
 from __future__ import annotations
