@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import Job, Layout, Prediction, predict
 from meshwright.describe.assumptions import REALISTIC, ChipTime
 from meshwright.formats.toml import load_job
 from meshwright.report.sweep import sweep_card
@@ -286,6 +286,24 @@ def test_chips_that_are_idle_are_said_of_every_value() -> None:
         "  idle    1: 32 of 64 chips are idle; 2: 16 of 64 chips are idle"
         in card
     )
+
+
+def test_a_fastest_value_that_no_run_is_like_is_not_alone() -> None:
+    """Beside it stands the fastest of those that published runs are like, if there is one."""
+    unlike, like, slow = (
+        predict(JOB, zero=zero, tp=1, pp=pp, dp=64 // pp)
+        for zero, pp in ((3, 2), (1, 4), (1, 8))
+    )
+
+    def told(*ps: Prediction) -> str:
+        every = tuple(SweepPoint(p.layout.pp, JOB, p) for p in ps)
+        lines = sweep_card(Sweep("pp", every)).lines(200)
+        return "\n".join(x.plain for x in lines)
+
+    assert unlike.step_time_s < like.step_time_s < slow.step_time_s
+    assert "of those that are, pp 4:" in told(slow, unlike, like)
+    assert "of those that are" not in told(like, slow)
+    assert "of those that are" not in told(unlike)
 
 
 def test_clusters_that_are_equal_do_not_bind() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
-from ..prediction.certainty import resolution
+from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction
 from ..prediction.runnable import NO_RUN
 from ..sweep import Sweep, speedup
@@ -140,6 +140,16 @@ def _ends(sweep: Sweep) -> Iterator[CardRow]:
             "fastest",
             f"{named(sweep, value)}: {seconds(p.step_time_s)} a step{rest}",
         )
+        shown = [
+            each for each in fine if has_precedent(each[1].job, each[1].layout)
+        ]
+        if shown and p.certainty and not has_precedent(p.job, p.layout):
+            near, q = max(shown, key=lambda each: each[1].tokens_per_s)
+            words = f"{named(sweep, near)}: {seconds(q.step_time_s)} a step"
+            yield CardRow(
+                "shown",
+                f"no published run is sharded so; of those that are, {words}",
+            )
     idle = [f"{one}: {each.idle}" for one, each in fine if each.idle]
     if idle:
         yield CardRow("idle", "; ".join(idle), "yellow", rank=4)
