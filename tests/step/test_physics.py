@@ -49,7 +49,9 @@ MODELS = (
     "gpt3-175b",
     "mixtral-8x7b",
     "deepseek-v2-lite",
+    "deepseek-v3",
     "qwen3-235b-a22b",
+    "gemma2-9b",
 )
 CLUSTERS = ("h100-sxm", "a100-80", "h800", "gb200", "mi300x", "a100-40")
 
