@@ -34,7 +34,7 @@ EACH = (
     Law("bucket of gradients", holding={"bucket_elements": 0.0}),
     Law("temporaries of the backward pass", holding={"backward_share": 0.0}),
     Law("copies at the step", holding={"step_bytes": 0.0}),
-    Law("gradients that arise late", holding={"gradients_freed": False}),
+    Law("gradients that arise late", holding={"step_gradients": "kept"}),
     Law(
         "allocator and context",
         {"framework_bytes": 0.0},

@@ -64,6 +64,14 @@ def test_no_set_of_assumptions_is_the_fastest(shell: Shell) -> None:
     assert "fastest" in shell(f"{words} tp=1,8").out
 
 
+def test_sets_of_assumptions_reckon_one_run_in_its_numbers() -> None:
+    """A paper's set has numbers of its own (LBL's are 16-bit throughout) for jobs that name none:
+    not for one that is compared under several."""
+    points = sweep(JOB, "assumptions", ["realistic", "lbl-2024"]).points
+    said = {p.prediction.job.precision for p in points if p.prediction}
+    assert said == {JOB.precision}
+
+
 CHANGES = {
     "chips": (128, lambda j: j.cluster.chips, 128),
     "on": ("16xa100-80", lambda j: j.cluster.chip.name, "a100-80"),

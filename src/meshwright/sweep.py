@@ -339,8 +339,8 @@ def vary(job: Job, path: str, value: Value, prices: Prices = EMPTY) -> Job:
     if path in ("batch", "job.batch"):
         count, _ = parse_batch(value, job.T, job.cluster.chips)
         return replace(job, batch=count)
-    if path in ("assumptions", "job.assumptions"):
-        return job.under(str(value))
+    if path in ("assumptions", "job.assumptions"):  # of one run, in its numbers
+        return replace(job, assumptions=str(value))
     if path == "on":
         changed = replace(job, cluster=resolve.cluster(str(value)))
     else:
