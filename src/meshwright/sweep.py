@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from . import catalog
+from .describe.assumptions import assumptions
 from .describe.batch import parse_batch
 from .describe.choices import FIELDS, first_few
 from .describe.cluster import Cluster
@@ -339,8 +340,9 @@ def vary(job: Job, path: str, value: Value, prices: Prices = EMPTY) -> Job:
     if path in ("batch", "job.batch"):
         count, _ = parse_batch(value, job.T, job.cluster.chips)
         return replace(job, batch=count)
-    if path in ("assumptions", "job.assumptions"):  # of one run, in its numbers
-        return replace(job, assumptions=str(value))
+    if path in ("assumptions", "job.assumptions"):
+        # sets are compared on one run, in its numbers
+        return replace(job, assumptions=assumptions(str(value)))
     if path == "on":
         changed = replace(job, cluster=resolve.cluster(str(value)))
     else:
