@@ -7,6 +7,7 @@ too. Whatever is sharded at all is sharded wholly (ZeRO-3); copies are the axis 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 from ...describe.job import Job
 from ...describe.offload import offload
@@ -72,15 +73,17 @@ TENSORS = {
     "save_out_proj": ("out_proj",),
     "save_context": ("context",),
     "save_mlpwi": (
-        "mlpwi",
         "mlpwi_0",
         "mlpwi_1",
         "moe_mlpwi_0",
         "moe_mlpwi_1",
+        "mlpwi",
     ),
     "save_mlpwo": ("mlpwo", "moe_mlpwo"),
 }
 """Word of `describe.recompute` -> the tensors by which a custom policy names what it keeps."""
+TOGETHER = ("qkv_proj", "mlpwi")
+"""Of them those that are the others of their word in one matrix."""
 DEVICE, OFFLOAD, AGAIN = "device", "offload", "remat"
 """Where a custom policy has a tensor, or that it is made again."""
 NAMED = (
@@ -111,27 +114,29 @@ def custom(k: Keys) -> dict[str, str]:
     return {name: place for name, place in said.items() if place != AGAIN}
 
 
+def keeps(word: str, kept: Collection[str]) -> bool:
+    """A custom policy keeps all of a word's tensors: those of dense layers, of experts, or what is
+    both in one matrix.
+    """
+    kinds: dict[str, list[bool]] = {}
+    for name in TENSORS[word]:
+        kind = name if name in TOGETHER else name.partition("moe_")[1]
+        kinds.setdefault(kind, []).append(name in kept)
+    return any(map(all, kinds.values()))
+
+
 def read_remat(k: Keys) -> str | None:
     """What a custom policy makes again, by what it keeps; None: the policy has a name."""
     kept = custom(k)
     if not kept:
         return None
-    words = []
-    for word, names in TENSORS.items():
-        here = [name for name in names if name in kept]
-        if not here:
-            continue
-        words.append(word)
-        if (
-            word == "save_qkv_proj"
-            and len(here) < 3
-            and "qkv_proj" not in here
-        ):
-            words.pop()
-            k.leave(
-                here[0],
-                "kept without the other two projections: the prediction makes all again",
-            )
+    words = [word for word in TENSORS if keeps(word, kept)]
+    whole = {ENTRY, *(name for word in words for name in TENSORS[word])}
+    for name in sorted(kept.keys() - whole):
+        k.leave(
+            name,
+            "kept without the tensors beside it: the prediction makes it again",
+        )
     named = (name for name in NAMED if kept_words(name) == words)
     return next(named, "+".join(words))
 
