@@ -528,3 +528,26 @@ def test_accelerate_is_written_for_what_it_writes(framework: str) -> None:
     )
     with refusal(f"this plan is for {framework}, and accelerate runs fsdp"):
         bridge.write(job, "accelerate", launch.Place(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("recompute", "offload", "why"),
+    [
+        ("none", "activations", "recompute full"),
+        ("full", "inputs", "what all layers keep"),
+        ("full", "optimizer", "all states"),
+    ],
+)
+def test_what_axolotl_does_not_move_to_host_memory(
+    recompute: str, offload: str, why: str
+) -> None:
+    layout = Layout(dp=8, zero=3, recompute=recompute, offload=offload)
+    job = Job("llama3-8b", "8xh100-sxm", 64, layout, framework="fsdp")
+    with refusal(why):
+        bridge.write(job, "axolotl", PLACE)
+    both = replace(
+        layout, recompute="full", offload="activations+optimizer+weights"
+    )
+    text = bridge.write(replace(job, layout=both), "axolotl", PLACE)[0]
+    assert "activation_offloading: true" in text
+    assert "offload_params: true" in text
