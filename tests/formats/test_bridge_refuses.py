@@ -422,11 +422,6 @@ def test_stages_that_are_no_lists_are_not_read() -> None:
     ("name", "where", "reason"),
     [
         (
-            "axolotl",
-            {"layout": {"offload": "activations", "recompute": "full"}},
-            "only optimizer\\+weights, none, for it moves the inputs of layers that run again",
-        ),
-        (
             "accelerate",
             {"layout": {"offload": "optimizer"}},
             "for FSDP moves all states to host memory or none",
