@@ -74,6 +74,11 @@ JOBS = [
         Layout(pp=4, schedule="zb-h2", dp=16, ep=8),
     ),
     (Job("llama3-8b", "24xa100-80", 24), Layout(tp=2, dp=3, pp=4)),
+    # ranks that end a step apart
+    (
+        Job("gpt3-6.7b", "64xh100-sxm", 512),
+        Layout(pp=4, schedule="zb-h2", dp=16, zero=1),
+    ),
 ]
 """In one of them every word of the software means something else than the others."""
 EQUAL = {

@@ -138,7 +138,9 @@ def test_a_field_varies_where_the_option_has_it() -> None:
     """A launch is a field of a roofline; kernels by shape have launches of their own."""
     path = "assumptions.chip.launch_s"
     assert (
-        vary(JOB.under("lbl-2024"), path, 1e-5).assumptions.chip.launch_s
+        vary(
+            JOB.with_(assumptions="lbl-2024"), path, 1e-5
+        ).assumptions.chip.launch_s
         == 1e-5
     )
     roofline = replace(

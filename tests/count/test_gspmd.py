@@ -209,7 +209,7 @@ def test_what_it_counts_and_what_it_refuses() -> None:
         job = Job(replace(SMALL, bias=False, **part), fine.cluster, 64)
         (why,) = rules.broken(job, replace(cut, tp=2, dp=32))
         assert why.startswith("scheme gspmd is defined for dense models")
-    with refusal("scheme gspmd cannot be trained"):
+    with refusal("scheme megatron, not gspmd"):
         predict(replace(fine, framework="meshwright"), cut)
     with refusal("allows scheme megatron, not gspmd"):
         predict(replace(fine, framework="torchtitan"), cut)

@@ -103,28 +103,22 @@ def test_16_bits_are_of_the_kind_a_chip_has() -> None:
 
 
 def test_under_another_set_its_numbers_follow_unless_they_were_named() -> None:
-    assert job("realistic").under("lbl-2024") == job("lbl-2024")
-    assert job("lbl-2024").under("realistic") == job("realistic")
-    assert job("lbl-2024", precision="fp8").under("realistic") == job(
-        "realistic", precision="fp8"
-    )
+    assert job("realistic").with_(assumptions="lbl-2024") == job("lbl-2024")
+    assert job("lbl-2024").with_(assumptions="realistic") == job("realistic")
+    assert job("lbl-2024", precision="fp8").with_(
+        assumptions="realistic"
+    ) == job("realistic", precision="fp8")
 
 
 @pytest.mark.parametrize("named", [{}, {"precision": "fp8"}])
-def test_a_sweep_over_sets_takes_the_numbers_of_each_unless_they_are_named(
+def test_a_sweep_over_sets_is_of_one_run_in_its_numbers(
     named: dict[str, str],
 ) -> None:
-    own = {
-        "realistic": "bf16",
-        "lbl-2024": "fp16-pure",
-        "scaling-book-sum": "bf16-pure",
-    }
-    points = sweep(
-        job("realistic", **named), "assumptions", [*own], fixed=True
-    ).points
-    assert [p.job.precision.name for p in points] == [
-        named.get("precision", numbers) for numbers in own.values()
-    ]
+    """Though each set has numbers of its own for jobs that name none."""
+    sets = ["realistic", "lbl-2024", "scaling-book-sum"]
+    one = job("realistic", **named)
+    points = sweep(one, "assumptions", sets, fixed=True).points
+    assert [p.job.precision for p in points] == [one.precision] * len(sets)
 
 
 @pytest.mark.parametrize("name", SETS)

@@ -172,7 +172,10 @@ IDS = [
 def jobs(how: Assumptions) -> tuple[tuple[Job, Any], ...]:
     """Jobs under a set, and what is said of them."""
     asks = how.memory.holding is None
-    under = [of.under(how) for of in (*JOBS, *(FRAMEWORK if asks else ()))]
+    under = [
+        of.with_(assumptions=how)
+        for of in (*JOBS, *(FRAMEWORK if asks else ()))
+    ]
     return tuple(
         (of, said) for of in under if (said := numbers(of)) is not None
     )
@@ -208,7 +211,10 @@ def test_a_field_in_a_file_is_read_or_refused(
         except BadInput as error:
             refusals.append(str(error))
             continue
-        if any(numbers(of.under(how)) != said for of, said in jobs(under)):
+        if any(
+            numbers(of.with_(assumptions=how)) != said
+            for of, said in jobs(under)
+        ):
             return
         refusals.append(f"{value} changes nothing")
     # itself, or what it is a part of
@@ -237,7 +243,7 @@ def test_a_sweep_of_what_is_not_read_is_refused(
     name: str | Assumptions, path: str, value: Any, who: str
 ) -> None:
     with refusal(who):
-        vary(JOBS[0].under(name), f"assumptions.{path}", value)
+        vary(JOBS[0].with_(assumptions=name), f"assumptions.{path}", value)
 
 
 def test_a_set_that_says_all_of_itself_may_say_what_it_does_not_use() -> None:
@@ -261,6 +267,6 @@ def test_an_object_changes_some_number(path: str) -> None:
     for name in SETS:
         how = set_to(assumptions(name), path, OBJECTS[path])
         for of, said in jobs(assumptions(name)):
-            if numbers(of.under(how)) not in (None, said):
+            if numbers(of.with_(assumptions=how)) not in (None, said):
                 return
     pytest.fail(f"{path} changes nothing in any job")

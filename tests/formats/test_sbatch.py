@@ -362,7 +362,7 @@ def test_a_written_plan_is_started_on_gpus(
                 }
             },
             "",
-            "scheme summa",
+            "not summa",
         ),
         ({}, "--to sbach", "did you mean sbatch"),
         ({}, "--to torchrun --time 1", "--time is for --to sbatch"),

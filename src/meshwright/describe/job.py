@@ -391,19 +391,6 @@ class Job(Checked):
         )
         return other
 
-    def under(self, how: str | Assumptions) -> Job:
-        """The job under another assumption set; a precision that the old set chose becomes that of
-        the new one.
-        """
-        chosen = self.precision == self.usual_precision
-        other: dict[str, Any] = {
-            "assumptions": how,
-            "precision": None
-            if chosen
-            else self.precision_name or self.precision,
-        }
-        return replace(self, **other)
-
     @cached_property
     def gradient_bytes(self) -> float:
         """Bytes of a gradient while it is added up over microbatches and reduced: those of the
