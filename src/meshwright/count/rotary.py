@@ -40,7 +40,8 @@ SEVERAL = {
 }
 """Word of `Counting.rotary` for operations of their own -> reads and writes of each element."""
 ROTARY_PASSES = {**SEVERAL, "apart": (2.0, 2.0), "yarn": YARN_PASSES}
-"""Those, and of one pass, and of YaRN's where the word is "plain"."""
+"""The same for every word that turns in passes of its own ("apart" is one pass), and for YaRN where
+the word is "plain"."""
 
 
 def rotated(
