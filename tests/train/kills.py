@@ -27,44 +27,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # as pytest has it
+from jobs import LLAMA, job
+from small_runs import described
+
+from layouts import cut
 from meshwright.errors import BadInput
-from meshwright.formats.toml_writer import dumps_toml
 from meshwright.train.checkpoint import OLD, PART, complete
 from meshwright.train.run import metrics
 from meshwright.train.storage import read_index, verify
 
 AGAIN = re.compile(r"again from (?:step-(\d+)|the first step)")
 PATIENCE_S = 120.0
-CHIP = {
-    "name": "core",
-    "matrix_flops": {"fp32": "100 GFLOP/s"},
-    "vector_flops": "2 GFLOP/s",
-    "hbm_bytes": "4 GiB",
-    "hbm_bandwidth": "15 GB/s",
-}
-NETWORK = {
-    "name": "host",
-    "dims": [{"name": "host", "bandwidth": "2 GB/s", "latency": "100 us"}],
-}
-MODEL = {
-    "name": "small",
-    "layers": 4,
-    "hidden": 64,
-    "heads": 4,
-    "ffn": 176,
-    "vocab": 256,
-    "seq": 32,
-}
 
 
 @dataclass(frozen=True)
 class Scene:
     """What is run and how it is disturbed."""
 
-    layout: dict[str, Any]
-    ranks: int
+    layout: str
+    """In words (`cut`)."""
     kills: int
     seed: int = 1
     save_every: int = 2
@@ -76,6 +59,11 @@ class Scene:
     """Kills of the launcher, besides."""
     window_s: float = 1.5
     """Those that fall in a start or while ranks train come within this time."""
+
+    @property
+    def ranks(self) -> int:
+        """Of the layout."""
+        return int(cut(self.layout).chips)
 
 
 @dataclass(frozen=True)
@@ -117,27 +105,18 @@ class Run:
 
     def start(self) -> None:
         """The launcher, from the newest checkpoint if there is one."""
-        table = {
-            "model": MODEL,
-            "cluster": {
-                "chips": self.scene.ranks,
-                "chip": CHIP,
-                "network": NETWORK,
-            },
-            "layout": self.scene.layout,
-            "job": {"batch": "8seq", "precision": "fp32"},
-            "train": {
-                "steps": 100_000,
-                "data": "synthetic",
-                "save_every": self.scene.save_every,
-                "restarts": 100_000,
-                "output": str(self.output),
-            },
-        }
-        (self.folder / "job.toml").write_text(dumps_toml(table), "utf-8")
+        file = described(
+            job(LLAMA, cut(self.scene.layout)),
+            str(self.folder / "job.toml"),
+            steps=100_000,
+            data="synthetic",
+            save_every=self.scene.save_every,
+            restarts=100_000,
+            output=str(self.output),
+        )
         words = [
             "train",
-            str(self.folder / "job.toml"),
+            file,
             *["--resume"] * bool(complete(self.output)),
         ]
         (self.folder / "told.txt").write_text("")
@@ -345,14 +324,9 @@ def play(
 
 def report(scene: Scene, kills: list[Kill], seconds: float) -> str:
     """A line of the table in benchmarks/kills.md."""
-    layout = " ".join(
-        f"{axis} {n}"
-        for axis, n in scene.layout.items()
-        if axis != "microbatch"
-    )
     redone = [k.last - k.resumed for k in kills]
     return (
-        f"| {layout} | {scene.seed} | {len(kills)} ({scene.launchers}) |"
+        f"| {scene.layout} | {scene.seed} | {len(kills)} ({scene.launchers}) |"
         f" {sum(k.writing for k in kills)} | {sum(k.torn for k in kills)} |"
         f" {sum(k.moment == 'start' for k in kills)} | {kills[-1].last} | {sum(redone)} |"
         f" {max(redone)} | {seconds:.0f} s |"
@@ -370,37 +344,9 @@ only if all of that held. "Writing": a checkpoint was being written when the sig
 |---|---|---|---|---|---|---|---|---|---|
 """
 LAYOUTS = {
-    "tp2dp2": (
-        {
-            "tp": 2,
-            "dp": 2,
-            "zero": 1,
-            "microbatch": 4,
-            "sequence_parallel": True,
-        },
-        4,
-    ),
-    "pp2dp2": (
-        {
-            "pp": 2,
-            "dp": 2,
-            "zero": 1,
-            "microbatch": 1,
-            "schedule": "interleaved",
-            "interleave": 2,
-        },
-        4,
-    ),
-    "tp2pp2dp2": (
-        {
-            "tp": 2,
-            "pp": 2,
-            "dp": 2,
-            "microbatch": 1,
-            "sequence_parallel": True,
-        },
-        8,
-    ),
+    "tp2dp2": "tp2 dp2 zero1 microbatch4",
+    "pp2dp2": "pp2 dp2 zero1 microbatch1 interleaved interleave2",
+    "tp2pp2dp2": "tp2 pp2 dp2 microbatch1",
 }
 
 
@@ -418,9 +364,8 @@ def main() -> None:
     given = parser.parse_args()
     text = HEAD.format(save=Scene.save_every)
     for name in given.layouts.split(","):
-        layout, ranks = LAYOUTS[name]
         scene = Scene(
-            layout, ranks, given.kills, given.seed, launchers=given.launchers
+            LAYOUTS[name], given.kills, given.seed, launchers=given.launchers
         )
         began = time.monotonic()
         with TemporaryDirectory(prefix="kills-") as folder:

@@ -10,6 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from meshwright.describe.job import Job
+from meshwright.formats.toml import dump_job
 from meshwright.formats.toml_writer import dumps_toml
 
 QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
@@ -29,6 +31,13 @@ def small(file: str = "job.toml", layers: int = 2, **train: Any) -> str:
         **train,
     }
     Path(file).write_text(dumps_toml(table), "utf-8")
+    return file
+
+
+def described(of: Job, file: str = "job.toml", **train: Any) -> str:
+    """A file with the job and these settings."""
+    text = f"{dump_job(of)}\n{dumps_toml({'train': train})}"
+    Path(file).write_text(text, "utf-8")
     return file
 
 

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 from jobs import LLAMA, job  # noqa: E402
+from small_runs import described  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
-from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train.log import TAGS  # noqa: E402
 from shell import Shell
 
@@ -44,12 +44,7 @@ def written(**train: Any) -> str:
     Path("text.txt").write_text("to be or not to be, " * 200, "utf-8")
     assert cli.run(["data", "text.txt", "-o", "text"]) == 0
     said = {"steps": 3, "data": "text", "eval_every": 2, "lr": 1e-3, **train}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in said.items()]
-    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=8)))
-    Path("job.toml").write_text(
-        "\n".join([text, "[train]", *lines, ""]), "utf-8"
-    )
-    return "job.toml"
+    return described(job(LLAMA, Layout(dp=1, microbatch=8)), **said)
 
 
 def test_a_run_leaves_a_picture_a_sample_and_events(

@@ -13,10 +13,10 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
+from small_runs import described  # noqa: E402
 
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
-from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import checkpoint, loop, session  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
 from meshwright.train.launch import fork_ranks  # noqa: E402
@@ -95,16 +95,15 @@ def test_a_run_a_step_ahead_writes_the_same(
     steps they say.
     """
     monkeypatch.chdir(tmp_path)
-    text = dump_job(job(LLAMA, Layout(dp=1, microbatch=4)))
-    said = "\n[train]\nsteps = 7\ndata = 'synthetic'\nsave_every = 3\n"
-    said += "eval_every = 5\nkeep = 9\nlr = 1e-3\n"
-    Path("job.toml").write_text(text + said, "utf-8")
-    shell("train job.toml -o plain")
+    said = {"steps": 7, "data": "synthetic", "save_every": 3, "keep": 9}
+    of = job(LLAMA, Layout(dp=1, microbatch=4))
+    named = described(of, eval_every=5, lr=1e-3, **said)
+    shell(f"train {named} -o plain")
     made = session.Trainer
     monkeypatch.setattr(
         session, "Trainer", lambda *a, **k: ahead(made(*a, **k))
     )
-    shell("train job.toml -o early")
+    shell(f"train {named} -o early")
     one, other = (
         metrics(Path(name) / "metrics.jsonl") for name in ("plain", "early")
     )
@@ -133,10 +132,8 @@ def test_one_message_of_a_step_goes_to_all_ranks(
         return send(x, *args, **kwargs)
 
     monkeypatch.setattr(dist, "all_reduce", counted)
-    text = dump_job(job(LLAMA, Layout(dp=2, zero=1, microbatch=4)))
-    said = "\n[train]\nsteps = 4\ndata = 'synthetic'\nlr = 1e-3\n"
-    Path("job.toml").write_text(text + said, "utf-8")
-    shell("train job.toml")
+    of = job(LLAMA, Layout(dp=2, zero=1, microbatch=4))
+    shell("train", described(of, steps=4, data="synthetic", lr=1e-3))
     for rank in range(2):
         found = Path(f"{rank}.sent").read_text()
         assert found == str([2 + 2 + 2] * 4 + [1])

@@ -15,8 +15,7 @@ from kills import LAYOUTS, Scene, play  # noqa: E402
 def test_three_kills(tmp_path: Path) -> None:
     """One while ranks train, two while checkpoints are written."""
     scene = Scene(
-        {"pp": 2, "microbatch": 2, "schedule": "zbv"},
-        2,
+        "pp2 microbatch2 zbv",
         kills=3,
         seed=4,
         in_writes=0.7,
@@ -30,8 +29,7 @@ def test_three_kills(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_fifty_kills(name: str, tmp_path: Path) -> None:
-    layout, ranks = LAYOUTS[name]
-    kills = play(Scene(layout, ranks, kills=50, launchers=3), tmp_path)
+    kills = play(Scene(LAYOUTS[name], kills=50, launchers=3), tmp_path)
     assert (
         sum(kill.writing for kill in kills) >= 15
         and sum(kill.torn for kill in kills) >= 10

@@ -5,55 +5,38 @@ is asserted are names and lower bounds, which sleeping ranks keep on however bus
 from __future__ import annotations
 
 import time
-import tomllib
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
+from jobs import LLAMA, SEQ, job  # noqa: E402
+from small_runs import described  # noqa: E402
 from torch.distributed.pipelining import schedules  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
+from layouts import cut  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.compare import Comparison, compare  # noqa: E402
 from meshwright.formats.run_folder import read_run  # noqa: E402
-from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train.loop import Trainer  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 
-QUICKSTART = Path(__file__).parents[2] / "examples" / "quickstart.toml"
 LATE = 0.15
 """Seconds: far above what a pass of these models or a busy machine takes."""
-BATCH, SEQ = 4, 32
+BATCH = 4
 
 
-def ran(
-    layout: dict[str, Any], layers: int = 3, **settings: Any
-) -> Comparison:
+def ran(words: str, layers: int = 3, **settings: Any) -> Comparison:
     """A small run of two or three steps, compared."""
-    table = tomllib.loads(QUICKSTART.read_text("utf-8"))
-    table["model"] |= {"layers": layers, "hidden": 32, "ffn": 96, "seq": SEQ}
-    table["cluster"]["chips"] = 1
-    for degree in ("tp", "dp", "pp"):
-        table["cluster"]["chips"] *= layout.get(degree, 1)
-    table["layout"] = {"microbatch": 1, **layout}
-    table["job"] |= {"batch": f"{BATCH}seq"}
-    table["train"] |= {
-        "data": "synthetic",
-        "eval_every": 0,
-        "sample": 0,
-        "save_every": "none",
-        "output": "run",
-        "steps": 2,
-        "record": 1,
-        **settings,
-    }
-    Path("job.toml").write_text(dumps_toml(table), "utf-8")
-    assert cli.run(["train", "job.toml"]) == 0
+    model = replace(LLAMA, layers=layers, hidden=32, ffn=96)
+    said = {"data": "synthetic", "save_every": "none", "steps": 2, "record": 1}
+    named = described(job(model, cut(words), BATCH), **said | settings)
+    assert cli.run(["train", named]) == 0
     return compare(read_run("run"))
 
 
@@ -80,7 +63,7 @@ def test_a_rank_that_sleeps_in_its_forward_passes_is_a_straggler(
         return forward(self, *args, **options)
 
     monkeypatch.setattr(Decoder, "forward", late)
-    found = ran({"dp": 2})
+    found = ran("dp2")
     slept(found, BATCH // 2)
     named = [line for line in found.why() if "straggler" in line]
     assert len(named) == 1 and named[0].startswith("rank 1 on "), named
@@ -97,7 +80,7 @@ def test_a_slow_link_between_two_of_three_stages_is_named(
         time.sleep(2 * LATE if dist.get_rank() == 2 and work else 0.0)
 
     monkeypatch.setattr(schedules, "_wait_batch_p2p", late)
-    found = ran({"pp": 3})
+    found = ran("pp3")
     slept(found, BATCH)
     named = [line for line in found.why() if line.startswith("the link")]
     assert len(named) == 1, named
@@ -128,8 +111,7 @@ def test_a_slow_link_inside_one_of_two_groups_is_named(
         Late().__enter__()  # for the whole run, and so below the profile's
 
     monkeypatch.setattr(Trainer, "__init__", late)
-    degrees = {"tp": 2, "dp": 2, "microbatch": 2}
-    found = ran(degrees, layers=1, steps=3, profile=1)
+    found = ran("tp2 dp2 microbatch2", layers=1, steps=3, profile=1)
     slept(found, 2 * 4)
     named = [line for line in found.why() if line.startswith("the link")]
     assert len(named) == 1 and "among ranks 2, 3 on " in named[0], named

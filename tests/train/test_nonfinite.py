@@ -4,7 +4,6 @@ lost.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import tomllib
@@ -26,12 +25,11 @@ from jobs import (  # noqa: E402
     spoil,
     tokens,
 )
-from kills import CHIP, NETWORK  # noqa: E402
+from small_runs import described, rows  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
-from meshwright.formats.toml_writer import dumps_toml  # noqa: E402
 from meshwright.train import checkpoint  # noqa: E402
 from meshwright.train import initial as replicas  # noqa: E402
 from meshwright.train.initial import local  # noqa: E402
@@ -92,35 +90,10 @@ def test_one_nan_is_one_step_less(name: str, elsewhere: Path) -> None:
 
 def diverging(**train: Any) -> str:
     """A job whose learning rate is far too large."""
-    model = {
-        "name": "small",
-        "layers": 2,
-        "hidden": 64,
-        "heads": 4,
-        "kv_heads": 2,
-        "ffn": 160,
-        "vocab": 256,
-        "seq": 32,
-    }
-    table = {
-        "model": model,
-        "cluster": {"chips": 2, "chip": CHIP, "network": NETWORK},
-        "layout": {"dp": 2, "zero": 1, "microbatch": 2},
-        "job": {"batch": "4seq", "precision": "fp32"},
-        "train": {
-            "steps": 30,
-            "lr": 1e6,
-            "clip": "none",
-            "warmup": 2,
-            "save_every": 4,
-            "keep": 3,
-            "record": "none",
-            "data": "synthetic",
-        },
-    }
-    table["train"] |= train
-    Path("job.toml").write_text(dumps_toml(table), "utf-8")
-    return "job.toml"
+    said = {"steps": 30, "lr": 1e6, "clip": "none", "warmup": 2}
+    said |= {"save_every": 4, "keep": 3, "record": "none", "data": "synthetic"}
+    layout = cut("dp2 zero1 microbatch2")
+    return described(job(SMALL, layout, 4), **said | train)
 
 
 def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
@@ -140,11 +113,7 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
         "the update is skipped, number 1 of the run" in told
         and "again from" not in told
     )
-    rows = [
-        json.loads(line)
-        for line in Path("run/metrics.jsonl").read_text().splitlines()
-    ]
-    assert rows[-1]["skipped"] >= 10 and rows[-1]["step"] < 30
+    assert rows()[-1]["skipped"] >= 10 and rows()[-1]["step"] < 30
     newest = checkpoint.complete(Path("run"))[-1]
     assert f"the newest complete one is {newest.name}" in told
     reader = Reader(newest)
@@ -169,9 +138,7 @@ def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
 
     monkeypatch.setattr(checkpoint, "publish", slowly)
     assert cli.run(["train", diverging(save_every=8)]) == 3
-    last = json.loads(Path("run/metrics.jsonl").read_text().splitlines()[-1])[
-        "step"
-    ]
+    last = rows()[-1]["step"]
     newest = f"step-{(last - 1) // 8 * 8:08d}"
     assert last > 8 and [
         path.name for path in checkpoint.complete(Path("run"))
@@ -221,20 +188,14 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
     )
 
     def work(device: torch.device) -> None:
-        trainer = Trainer(
-            job(SMALL, cut("dp2 zero1 microbatch4")), SETTINGS, device
-        )
-        checkpoint.load(
-            trainer, Path("run/step-00000008"), ("model", "batch", "seed")
-        )
+        wanted = job(SMALL, cut("dp2 zero1 microbatch2"), 4)
+        trainer = Trainer(wanted, SETTINGS, device)
+        checkpoint.load(trainer, Path("run/step-00000008"))
         poisoned(trainer, math.nan)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(checkpoint, "finite", lambda trainer: True)
-            patch.setattr(checkpoint, "identity", lambda trainer: kept)
             checkpoint.save(trainer, Path("run"), 12, keep=9)
 
-    index = checkpoint.read_index(Path("run/step-00000008"))
-    kept = {name: index[name] for name in ("seed", "model", "batch")}
     fork_ranks(work, 2, timeout_s=60)
     assert (
         cli.run(["export", "run", "--to", "safetensors", "-o", "weights"]) == 2
@@ -249,11 +210,7 @@ def test_neither_resume_nor_export_takes_a_state_that_is_not_finite(
         "step-00000012 holds weights or moments that are not finite; going on from step-00000008"
         " instead" in told
     )
-    rows = [
-        json.loads(line)
-        for line in Path("run/metrics.jsonl").read_text().splitlines()
-    ]
-    assert [row["step"] for row in rows] == [*range(1, 17)]
+    assert [row["step"] for row in rows()] == [*range(1, 17)]
 
 
 def test_permanent_checkpoints_stay(elsewhere: Path, shell: Shell) -> None:

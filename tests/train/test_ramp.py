@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from jobs import LLAMA, SEQ, SETTINGS, job  # noqa: E402
+from small_runs import described  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
-from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import rules  # noqa: E402
 from meshwright.train.data import batch_of, samples_before  # noqa: E402
 from refusals import refusal  # noqa: E402
@@ -62,21 +62,18 @@ def test_a_run_ramps_up_under_any_layout(
     elsewhere: Path, shell: Shell
 ) -> None:
     """The same losses alone and over two stages. Tokens/s count what a step trained on."""
-    text = dump_job(job(LLAMA, cut("microbatch2"), 8))
-    said = (
-        "\n[train]\nsteps = 5\ndata = 'synthetic'\nsave_every = 2\nkeep = 9\n"
+    said = {"ramp_batch": 4, "ramp_steps": 3, "data": "synthetic", "lr": 1e-3}
+    one, two = (
+        described(job(LLAMA, cut(words), 8), f"{words}.toml", steps=5, **said)
+        for words in ("microbatch2", "pp2 microbatch2")
     )
-    said += "ramp_batch = 4\nramp_steps = 3\nlr = 1e-3\n"
-    Path("job.toml").write_text(text + said, "utf-8")
-    shell("train job.toml -o one --steps 3")
+    shell(f"train {one} -o one --steps 3")
     first = metrics(Path("one/metrics.jsonl"))
     assert [row["sequences"] for row in first] == [4, 4, 6]
     for row in first:
         took = row["sequences"] * SEQ / row["tokens_per_s"]
         assert took == pytest.approx(row["elapsed_s"])
-    text = dump_job(job(LLAMA, cut("pp2 microbatch2"), 8))
-    Path("two.toml").write_text(text + said, "utf-8")
-    shell("train two.toml -o two")
+    shell(f"train '{two}' -o two")
     again = metrics(Path("two/metrics.jsonl"))
     assert [row["sequences"] for row in again] == [4, 4, 6, 8, 8]
     got = [row["loss"] for row in again[:2]]
@@ -100,10 +97,9 @@ def test_no_sample_is_lost_where_another_layout_goes_on_in_the_ramp(
     elsewhere: Path, shell: Shell
 ) -> None:
     """Its batches grow by other steps: 4, 7, 10 of one microbatch, 4, 4, 8, 12 of four."""
-    said = "\n[train]\nsteps = 5\nramp_batch = 4\nramp_steps = 4\n"
+    said = {"steps": 5, "ramp_batch": 4, "ramp_steps": 4}
     for name, layout in {"one": "", "two": "dp2 zero1 microbatch2"}.items():
-        text = dump_job(job(LLAMA, cut(layout), 16))
-        Path(f"{name}.toml").write_text(text + said, "utf-8")
+        described(job(LLAMA, cut(layout), 16), f"{name}.toml", **said)
     own = "--data test_ramp:Noted -o run"
     shell(f"train one.toml {own} --steps 2")
     shell(f"train two.toml {own} --resume")

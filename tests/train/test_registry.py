@@ -13,16 +13,17 @@ import pytest
 
 pytest.importorskip("torch")
 from jobs import LLAMA, job  # noqa: E402
+from small_runs import described  # noqa: E402
 
 from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
-from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.train import registry  # noqa: E402
 from meshwright.train.storage import Reader  # noqa: E402
 from shell import Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "train.md"
+JOB = job(LLAMA, Layout(dp=2, zero=2, microbatch=4))
 OWN = {
     "own_model": "mine:Model",
     "own_optimizer": "mine:optimizer",
@@ -43,8 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    text = dump_job(job(LLAMA, Layout(dp=2, zero=2, microbatch=4)))
-    Path("job.toml").write_text(text, "utf-8")
+    described(JOB)
     return tmp_path
 
 
@@ -67,12 +67,8 @@ def test_code_that_only_a_file_names_is_not_run(
 ) -> None:
     """A job from elsewhere is data: the module stays away until a flag names it."""
     (folder / "theirs.py").write_text("raise SystemExit(99)", "utf-8")
-    text = Path("job.toml").read_text("utf-8")
-    assert "[train]" not in text
-    Path("job.toml").write_text(
-        text + f'\n[train]\nsteps = 2\n{field} = "theirs:it"\n', "utf-8"
-    )
-    assert cli.run(["train", "job.toml"]) == 2
+    named = described(JOB, steps=2, **{field: "theirs:it"})
+    assert cli.run(["train", named]) == 2
     flag = field.replace("_", "-")
     assert f"--{flag} theirs:it" in capsys.readouterr().err
     assert "theirs" not in sys.modules
@@ -136,9 +132,7 @@ def test_entry_points_are_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_but_training_imports_it(folder: Path, shell: Shell) -> None:
     (folder / "mine.py").write_text("raise SystemExit('imported')")
-    text = Path("job.toml").read_text()
-    train = "".join(f'{name} = "{value}"\n' for name, value in OWN.items())
-    Path("job.toml").write_text(f"{text}\n[train]\n{train}")
+    described(JOB, **OWN)
     shell("predict job.toml")
     shell("plan job.toml -o plan.toml")
     assert 'own_model = "mine:Model"' in Path("plan.toml").read_text()

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 from jobs import DEEPSEEK, GPT, LLAMA, MIXTRAL, SETTINGS, job  # noqa: E402
+from small_runs import described  # noqa: E402
 
 from layouts import cut  # noqa: E402
 from meshwright.catalog import model as catalogue  # noqa: E402
@@ -18,7 +19,6 @@ from meshwright.describe.job import OPTIMIZERS, PRECISIONS, Job  # noqa: E402
 from meshwright.describe.layout import Layout
 from meshwright.describe.model import Model  # noqa: E402
 from meshwright.describe.training import settings  # noqa: E402
-from meshwright.formats.toml import dump_job  # noqa: E402
 from meshwright.layout.placement import placed  # noqa: E402
 from meshwright.layout.ranks import EXPERTS, grid
 from meshwright.prediction.prediction import predict  # noqa: E402
@@ -316,11 +316,10 @@ def test_ranks_of_one_machine_of_several_share_its_memory(
 def test_export_refuses_what_has_no_room(
     to: str, tmp_path: Path, shell: Shell
 ) -> None:
-    (tmp_path / "job.toml").write_text(
-        dump_job(JOBS["70b without sharding"][0])
-        + '\n[train]\ndevice = "cuda"\n'
+    file = described(
+        JOBS["70b without sharding"][0], f"{tmp_path}/job.toml", device="cuda"
     )
-    told = shell("export", tmp_path / "job.toml", f"--to {to}", ends=2)
+    told = shell("export", file, f"--to {to}", ends=2)
     assert "GiB in this program" in told.err and told.out == ""
 
 
