@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from by_hand import FREE, by_hand
-from meshwright import Job, Layout, predict
+from by_hand import FREE, MODEL, by_hand
+from meshwright import Job, Layout, MoE, predict
 from meshwright.describe.assumptions import REALISTIC, Assumptions
 
 MODULES = [
@@ -29,6 +29,15 @@ def test_utilisation_is_work_over_time_and_peak() -> None:
     assert by_hand(Layout(recompute="full")).hfu == pytest.approx(1.0)
     assert by_hand(Layout(recompute="full")).mfu == pytest.approx(6 / 8)
     assert p.tokens_per_s == pytest.approx(128 / 6)
+
+
+def test_a_token_passes_the_active_parameters() -> None:
+    """Of four experts two, and the router of all."""
+    p = by_hand(Layout(), model=replace(MODEL, moe=MoE(4, 2, 64)))
+    said = p.to_dict()
+    for name, experts in (("parameters", 4), ("active_parameters", 2)):
+        layer = 4 * 64 * 64 + 64 * 4 + experts * 2 * 64 * 64
+        assert said[name] == 2 * layer
 
 
 def test_energy_and_days_need_a_length() -> None:

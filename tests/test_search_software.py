@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from by_hand import by_hand
 from meshwright import Job, Layout, Plan, Space, plan, predict
 from meshwright.describe.framework import frameworks
 from meshwright.describe.software import Software
@@ -233,6 +234,12 @@ def test_what_is_exported_says_each_setting_or_refuses_it() -> None:
     full = replace(found.best.layout, recompute="full")
     with refusal("expert"):
         written(replace(found.best.job, software=again), full)
+
+
+def test_without_an_answer_or_a_question_nothing_more_is_searched() -> None:
+    p = by_hand(Layout())
+    for found in (Plan(None, asked=(p.job, Space())), Plan(p)):
+        assert (found.outside, found.software, found.tuned) == ((), (), None)
 
 
 def test_a_setting_that_the_answer_cannot_run_is_none_to_try() -> None:

@@ -262,7 +262,12 @@ def test_cpu_seconds_of_what_was_not_measured_are_not_told(
     assert predict(replace(job, assumptions=REALISTIC)).cpu_time_s is None
 
 
-def test_groups_beyond_the_measured_ones_are_noted(file: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "measured"), [((2.0,), "2"), ((1.0, 2.0, 3.0), "1 to 3")]
+)
+def test_groups_beyond_the_measured_ones_are_noted(
+    file: Path, ranks: tuple[float, ...], measured: str
+) -> None:
     job = load_job(
         {
             **TINY,
@@ -270,11 +275,13 @@ def test_groups_beyond_the_measured_ones_are_noted(file: Path) -> None:
             "layout": {"tp": 4, "microbatch": 4},
         }
     )
-    assert any(
-        "engine tp is used outside its measured range: ranks 4 (measured 2)"
-        in note
-        for note in predict(job).notes
-    )
+    tp = Overhead(ranks, *(((0.0,) * len(ranks),) * 4))
+    engine = {**job.cluster.engine, "tp": tp}
+    notes = predict(
+        replace(job, cluster=replace(job.cluster, engine=engine))
+    ).notes
+    beyond = "engine tp is used outside its measured range: ranks 4 (measured"
+    assert any(f"{beyond} {measured})" in note for note in notes)
 
 
 @pytest.mark.parametrize(

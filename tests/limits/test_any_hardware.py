@@ -51,7 +51,9 @@ def test_only_axes_of_a_torus_are_alike() -> None:
 
 
 def test_levels_that_axes_can_fill_in_too_many_ways_are_refused() -> None:
+    """8 = 2^3 lies on five axes in C(7, 4) ways, on four (no experts) in C(6, 3)."""
     assert len(placings((8, 1024)).ranks) == 35 * 1001
+    assert len(placings((8,), experts=False).ranks) == 20
     with refusal("in 1,002,001 ways"):
         placings((1024, 1024))
 

@@ -189,6 +189,7 @@ def test_sensitivity_to_what_decides() -> None:
             "chip.hierarchy.smem_bytes_per_clock",
             0.5,
         ),
+        ("kernel latency 0", "assumptions.chip.launch_s", 0.0),
         ("half the layers", "law.depth.coefficient", 0.5),
         ("200 tokens a parameter", "law.tokens_per_parameter", 10.0),
     ],

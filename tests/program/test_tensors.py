@@ -11,11 +11,12 @@ from meshwright import Layout, MoE
 from meshwright.count.model import kinds
 from meshwright.describe.job import PRECISIONS
 from meshwright.program.operations import (
+    OPERATIONS,
     carried_out,
     operations,
     recomputed_prefix,
 )
-from meshwright.program.tensors import copies_weights, moving
+from meshwright.program.tensors import copies_weights, moving, results_kept
 
 WIDE = 2 * 128 * 256
 """Bytes of a tensor of the inner width."""
@@ -40,6 +41,29 @@ def test_gradients_beside_that_of_the_residual_stream(
     (kind,) = {*kinds(job.model)}
     (op,) = (op for op in operations(job, kind) if op.name == name)
     assert moving(job, 1000.0, op) == 1000 + bytes_
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_every_second_product_and_each_sum_over_tp_stay(tp: int) -> None:
+    """Of the products of a layer (queries, keys, values, out, up, down) the first, third and fifth;
+    of attention its weights, its result and a logarithm in 4 bytes a head and token."""
+    job = carried_out(by_hand(Layout(dp=1, tp=tp)).job)
+    (kind,) = {*kinds(job.model)}
+    ops = operations(job, kind)
+    kept = dict(
+        zip(
+            (op.name for op in ops),
+            results_kept(job, tp, ops, OPERATIONS),
+            strict=True,
+        )
+    )
+    hidden = 2 * 128 * 64
+    summed = hidden / tp if tp > 1 else 0.0
+    assert {name: size for name, size in kept.items() if size} == {
+        "attention/qkv": 2 * hidden / tp,
+        "attention/core": (4 * (2 * 128 * 128 + 4 * 128) + hidden) / tp,
+        "ffn/up": WIDE / tp,
+    } | ({"attention/out": summed, "ffn/down": summed} if summed else {})
 
 
 @pytest.mark.parametrize(
