@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from by_hand import by_hand
-from meshwright import Job, Layout, Plan, Space, plan
-from meshwright.search.precedent import slow_end
+from meshwright import Job, Plan, Space, plan
 
 NAME = "a sharding without runs"
 SAID = "no published run is sharded like this"
@@ -33,11 +31,6 @@ def slow_s(found: Plan) -> float:
     p = found.answer
     assert p.interval_s
     return p.merit_s * p.interval_s[1] / p.step_time_s
-
-
-def test_without_an_interval_the_slow_end_is_what_is_expected() -> None:
-    p = by_hand(Layout(), 3)
-    assert p.interval_s is None and slow_end(p) == p.merit_s
 
 
 def test_it_wins_where_its_slow_end_is_faster() -> None:
