@@ -115,7 +115,7 @@ def test_an_explained_step_is_its_replay_to_the_last_bit() -> None:
             layer = PassSeconds(*(Recorded.called(f"{k}", x) for k, x in enumerate(plain[:3])))  # fmt: skip
             none = PassSeconds(0.0, 0.0, 0.0)
             cut = StagePartition(
-                3.0, float(v), LayerDeal(3 * v, get(name).folded)
+                3.0, float(v), LayerDeal(3 * v, get(name).stage_of)
             )
             named = StageCosts(
                 cut,

@@ -21,6 +21,7 @@ from meshwright.schedule.partition import (
 )
 from meshwright.schedule.sends import NO_SENDS, StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
+from meshwright.schedule.types import folded_stage, looped_stage
 
 Three = tuple[float, float, float]
 
@@ -46,13 +47,15 @@ def added(passes: list[Three]) -> Three:
 
 
 def pipelines() -> Iterator[Listed]:
-    """Looped and folded, with one kind of layer, leading layers, or two kinds among the others."""
+    """Looped, folded and in two waves, with one kind of layer, leading layers, or two kinds among
+    the others.
+    """
     ways = ("even", "slots", "rest", "given")
     rng = random.Random(str(ways))
     for k in range(60):
         p = rng.choice((1, 2, 3, 4, 5))
         folded = p > 1 and k % 3 == 0
-        v = 2 if folded else rng.choice((1, 1, 2, 3))
+        v = rng.choice((2, 2, 4)) if folded else rng.choice((1, 1, 2, 3))
         stages, way = p * v, rng.choice(ways)
         layers = stages * rng.randint(1, 2) + rng.randrange(stages)
         kinds = rng.choice((0, 0, 1, 2))
@@ -61,6 +64,11 @@ def pipelines() -> Iterator[Listed]:
         if way == "given":
             of = [rng.randint(1, 3) for _ in range(stages)]
         yield listed(rng, p, v, folded, way, of, kinds)
+
+
+def wave_stage(rank: int, chunk: int, p: int, v: int) -> int:
+    """Down the ranks and up again, as often as there are chunks: a placement of nobody here."""
+    return p * chunk + (p - 1 - rank if chunk % 2 else rank)
 
 
 def listed(
@@ -79,9 +87,12 @@ def listed(
         for k in range(kinds + 1)
     )
     deal = LayerDeal(
-        tuple(of) if way == "given" else layers, folded, way, among
+        tuple(of) if way == "given" else layers,
+        wave_stage if folded else looped_stage,
+        way,
+        among,
     )
-    crosses = folded and rng.random() < 0.5
+    crosses = folded and v == 2 and rng.random() < 0.5
     cut = StagePartition(float(p), float(v), deal)
     *kind, first, last = (
         PassSeconds(*(rng.uniform(0.5, 2.0) for _ in range(3)))
@@ -108,7 +119,7 @@ def listed(
         for k, mine in enumerate(dealt)
     ]
     rank_of = [
-        (k if k < p else 2 * p - 1 - k) if folded else k % p
+        p - 1 - k % p if folded and k // p % 2 else k % p
         for k in range(stages)
     ]
     hops = [
@@ -173,8 +184,8 @@ def test_a_column_of_pipelines_is_each_by_itself() -> None:
     every = (0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0, 2.0)
     rest = tuple(n - k for n, k in enumerate(every))
     for layers in (8, (1, 3, 2, 2)):
-        for folded in (False, True):
-            deal = LayerDeal(layers, folded, "slots", (rest, every))
+        for stage_of in (looped_stage, folded_stage):
+            deal = LayerDeal(layers, stage_of, "slots", (rest, every))
             column = StagePartition(p, v, deal)
             alone = [
                 StagePartition(float(a), float(b), deal)

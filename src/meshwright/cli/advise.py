@@ -166,12 +166,12 @@ def measured_seconds(
     if log is None:
         return []
     try:
-        found = steps_of(read_log(log), log[:80])
+        records = steps_of(read_log(log), log[:80])
     except BadInput:
         if steps:
             raise
         return []  # arguments alone
-    beside = compare_log(log, found, predict(job))
+    beside = compare_log(log, records, predict(job))
     notes += beside.doubts
     return beside.steady_s
 

@@ -302,7 +302,7 @@ def foreign_job(
     else:
         made = bridge.write_onto(job, name, place, base)
         text, script, onto = made.text, made.script, made.to_dict()
-        notes += made.told(base)
+        notes += made.sentences(base)
     if (
         job.framework is None
         and job.usual_framework not in table.get(name).frameworks

@@ -227,8 +227,8 @@ def balance(
     """
     unit = {
         stage: mean(busy) / (s or 1.0)
-        for held, s in zip(pipe.stages, busy, strict=True)
-        for stage in held
+        for stages, s in zip(pipe.stages, busy, strict=True)
+        for stage in stages
     }
     return {key: kinds[key[:2]] * unit[key[1]] for key in pipe.seconds}
 

@@ -256,7 +256,8 @@ def exchanged(
         Pass(memory=traffic.moved, comm=traffic.messages)
         for traffic in (dispatcher.away(tokens), dispatcher.back(tokens))
     )
-    apart = not dispatcher.joins_etp
+    # unless the dispatcher's own messages bring the tokens of an expert's ranks together
+    apart = all(message.axis != "etp" for message in away.comm)
     returned = copies if apart else copies * layout.etp
     autograd = microbatch.counting.backward_needs == "autograd"
     return (

@@ -62,22 +62,20 @@ def fitted_table() -> dict[str, Any]:
 def fitted_parameters() -> tuple[Parameter, ...]:
     """Every fitted number."""
     return tuple(
-        _parameter(name, told)
-        for name, told in fitted_table()["parameters"].items()
+        _parameter(name, row)
+        for name, row in fitted_table()["parameters"].items()
     )
 
 
-def _parameter(name: str, told: Mapping[str, Any]) -> Parameter:
+def _parameter(name: str, row: Mapping[str, Any]) -> Parameter:
     lists = {
         key: tuple(value)
-        for key, value in told.items()
+        for key, value in row.items()
         if isinstance(value, list)
     }
     least, most = lists.pop("bounds")
     rest = {
-        key: value
-        for key, value in told.items()
-        if not isinstance(value, list)
+        key: value for key, value in row.items() if not isinstance(value, list)
     }
     return Parameter(
         **{"name": name, **rest, **lists, "least": least, "most": most}

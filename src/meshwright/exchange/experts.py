@@ -74,8 +74,6 @@ class Dispatcher:
     back: Callable[[Tokens], Traffic]
     kernels: NodeKernels | None = None
     """Its own; None: it sends by the library's collectives."""
-    joins_etp: bool = False
-    """The ranks that share an expert exchange their tokens with the same messages, not apart."""
 
 
 def each_copy(tokens: Tokens) -> Traffic:
@@ -140,7 +138,6 @@ ALLGATHER = Dispatcher(
     " MoEAllGatherTokenDispatcher",
     away=gathered,
     back=scattered,
-    joins_etp=True,
 )
 TABLES = "ai-dynamo/aiconfigurator 095f58a51 (Apache-2.0), comm/sglang, 2026-06: DeepEP"
 HOPPER = Share(

@@ -261,18 +261,18 @@ class RankProgram:
 
     def end(self) -> None:
         """Gradients that are summed once a step, the optimizer, and the new weights."""
-        held = [
+        chunks = [
             Parameters(*map(sum, zip(*(u.weights for u in us), strict=True)))
             for us in self.units
         ]
         if not is_sharded(self.layout.zero, "gradients"):
-            for chunk, weights in enumerate(held):
+            for chunk, weights in enumerate(chunks):
                 self.reduce(f"gradients of chunk {chunk}", weights)
         self.waits += [self.last_sent] if self.last_sent else []
         self.compute(Pass(), float(self.prediction.step.update))
         self.flush("optimizer")
         if self.layout.zero in (1, 2):
-            for chunk, weights in enumerate(held):
+            for chunk, weights in enumerate(chunks):
                 for m in gather_messages(self.job, self.job.layout, weights):
                     self.send(f"weights of chunk {chunk}", m)
 

@@ -302,7 +302,7 @@ def missing_sizes(c: Config, experts: bool) -> Iterator[str]:
 
     experts: the model has some.
     """
-    told = [
+    sizes = [
         f"{key} ({c.defaults[key]:,})"
         for key in SIZES
         if key in c.asked
@@ -312,11 +312,11 @@ def missing_sizes(c: Config, experts: bool) -> Iterator[str]:
         and isinstance(c.defaults.get(key), int)
         and c.defaults[key]
     ]
-    if told:
-        them = "the default" if len(told) == 1 else "the defaults"
+    if sizes:
+        them = "the default" if len(sizes) == 1 else "the defaults"
         yield (
-            f"{c.where} does not say {', '.join(told)}: {them} of its class"
-            f" {'is' if len(told) == 1 else 'are'} taken"
+            f"{c.where} does not say {', '.join(sizes)}: {them} of its class"
+            f" {'is' if len(sizes) == 1 else 'are'} taken"
         )
 
 

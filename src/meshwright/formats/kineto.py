@@ -156,12 +156,12 @@ def rows(path: str | Path) -> list[dict[str, Any]]:
         raise BadInput(
             f"{path} is not a trace of torch.profiler: it is not JSON"
         ) from None
-    told = trace.get("traceEvents") if isinstance(trace, dict) else trace
-    if not isinstance(told, list):
+    events = trace.get("traceEvents") if isinstance(trace, dict) else trace
+    if not isinstance(events, list):
         raise BadInput(
             f"{path} is not a trace of torch.profiler: it has no list traceEvents"
         )
-    return [event for event in told if isinstance(event, dict)]
+    return [event for event in events if isinstance(event, dict)]
 
 
 def has_duration(event: dict[str, Any]) -> bool:

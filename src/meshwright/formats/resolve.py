@@ -75,10 +75,10 @@ def of_hub(name: str) -> Model:
             f" cache: hf download {name} config.json puts it there; {command('catalog models')}"
             " lists the names"
         )
-    found = load_hf(file)
+    model = load_hf(file)
     said = f"model: config.json of {name} in the Hugging Face cache, revision {head[:8]}"
     short = name.rpartition("/")[2].lower()
-    return replace(found, name=short, notes=(*found.notes, said))
+    return replace(model, name=short, notes=(*model.notes, said))
 
 
 def hub_cache() -> Path:

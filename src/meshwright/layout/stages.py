@@ -64,10 +64,11 @@ def in_chunks(
     how = stages_named(schedule.stages)
     deal = LayerDeal(
         how.layers or model.layers,
-        schedule.folded,
+        schedule.stage_of,
         rule=how.text,
         kinds=among(model),
         further=float(model.mtp_layers),
+        copies=schedule.copies,
     )
     cut: Any = schedule.depth(pp), chunks, deal
     # one object for equal numbers, which remembers what it was asked

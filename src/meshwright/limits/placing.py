@@ -58,8 +58,8 @@ class Placings:
         """Where each of some axes has ranks for its places under these placements; whole: the last
         level has a whole number of them.
         """
-        held = self.ranks[numbers].prod(axis=1)
-        rest = (getattr(d, a) / held[:, AXES.index(a)] for a in axes)
+        ranks = self.ranks[numbers].prod(axis=1)
+        rest = (getattr(d, a) / ranks[:, AXES.index(a)] for a in axes)
         return np.logical_and.reduce(
             [np.floor(n) == n if whole else n >= 1 for n in rest]
         )

@@ -26,10 +26,12 @@ def losses(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     ]
     words = f"training, mean of {many} steps" if many > 1 else "training"
     axes.plot(*zip(*mean, strict=True), color="#4477aa", label=words)
-    held = [(r["step"], r["eval_loss"]) for r in rows if r.get("eval_loss")]
-    if held:
+    evaluated = [
+        (r["step"], r["eval_loss"]) for r in rows if r.get("eval_loss")
+    ]
+    if evaluated:
         axes.plot(
-            *zip(*held, strict=True),
+            *zip(*evaluated, strict=True),
             color="#ee6677",
             marker="o",
             ms=4,

@@ -423,10 +423,10 @@ def preconditions(
         yield CardRow("idle", idle, "yellow")
     for label, form, most in ABOVE:
         for note in dict.fromkeys(sentences):
-            if (found := form.search(note)) and not (
+            if (match := form.search(note)) and not (
                 fits and note.startswith(LOWER)
             ):
-                said = found[0] + " (not in the file)" * (label == "assumed")
+                said = match[0] + " (not in the file)" * (label == "assumed")
                 yield CardRow(label, said, "yellow", most=most)
 
 

@@ -106,7 +106,7 @@ class Board:
         """How much longer another rank has waited, with what rounding leaves."""
         return max(self.waited) - self.waited[r] + self.slack
 
-    def held(self, r: int) -> int:
+    def in_flight(self, r: int) -> int:
         """Microbatches between F and W."""
         return len(self.forward[r]) - self.weights[r]
 
@@ -172,7 +172,7 @@ class Board:
             self._next_i(r)
 
     def _next_f(self, r: int) -> None:
-        while self.full(self.held(r)):
+        while self.full(self.in_flight(r)):
             self.run_w(r)
         if r:
             above = self.forward[r - 1][len(self.forward[r])]
@@ -204,7 +204,7 @@ class Board:
         if gap <= self.slack:
             return False
         room = 0  # weight gradients that run first
-        while self.full(self.held(r) - room) and room < self.owed(r):
+        while self.full(self.in_flight(r) - room) and room < self.owed(r):
             room += 1
         fits = self.f[r] + room * self.w[r] <= gap + self.slack
         return fits or gap > self.spare(r)

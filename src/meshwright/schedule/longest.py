@@ -155,8 +155,8 @@ class Replay:
         often = max(2 * len(self.program.ends) // levels, 1)
         ends = [copy(end[group.previous]), copy(end[group.actions])]
         while again:
-            if found := self._shift(ends):
-                lag, shift = found
+            if repeated := self._shift(ends):
+                lag, shift = repeated
                 self.skip(group, again // lag, ends[-1 - lag], shift)
                 again, ends = again % lag, []
             for _ in range(min(again, often)):

@@ -7,10 +7,9 @@ then those before the last. Of 10 layers on 4 stages:
     layers      2  3  3  2
     before   0  2  5  8  10     the layers of a range of stages are a difference of two of these
 
-Stages count from 0 to p v - 1; looped ones go round the ranks (stage k on rank k mod p), folded
-ones down the ranks and up again (v = 2), so that rank 0 has both ends. What lies somewhere is a
-tuple of the parts of the model: layers of each kind, the embedding, which the first stage has
-besides, and the head, which the last one has.
+Stages count from 0 to p v - 1, and the schedule says where they lie (`types.looped_stage` and
+others). What lies somewhere is a tuple of the parts of the model: layers of each kind, the
+embedding, which the first stage has besides, and the head, which the last one has.
 
 Which rank is the slowest or the fullest depends on what a layer of each kind takes. So all ranks
 are candidates that hold more of some kind than the others: with patterns that repeat these are few.
@@ -25,6 +24,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ..num import SCALARS, Num, at, minimum
+from .types import Placement, both_ends, looped_stage, ranks_of_stages
 
 if (
     TYPE_CHECKING
@@ -43,7 +43,7 @@ class LayerDeal(NamedTuple):
 
     layers: int | tuple[int, ...]
     """Of the model, or of each stage."""
-    folded: bool = False
+    stage_of: Placement = looped_stage
     rule: str = "even"
     """By which they are dealt (`describe.stages.RULES`)."""
     kinds: tuple[tuple[float, ...], ...] = ()
@@ -51,6 +51,8 @@ class LayerDeal(NamedTuple):
     further: float = 0.0
     """Layers like the model's last one that go with the head: of the blocks that predict further
     tokens."""
+    copies: int = 1
+    """Ranks that hold each stage."""
 
 
 class StageTable(NamedTuple):
@@ -108,8 +110,7 @@ def stage_table(p: int, v: int, deal: LayerDeal) -> StageTable:
     starts = [min(k, most - 1) for k in n[:p]]
     layers = [tuple(kind[k] for k in n) for kind in kinds]
     ends = (0.0, *[1.0] * (p * v)), (*[0.0] * (p * v), 1.0)
-    on = [k if k < p else 2 * p - 1 - k for k in range(p * v)]
-    on = on if deal.folded else [k % p for k in range(p * v)]
+    on = ranks_of_stages(deal.stage_of, p, v, deal.copies)
     # no rank between the ends has more by what goes with the head
     counts = [*zip(*(_by_rank(on, p, kind) for kind in layers), strict=True)]
     layers[0] = (*layers[0][:-1], layers[0][-1] + deal.further)
@@ -132,10 +133,10 @@ def _by_rank(
 ) -> tuple[float, ...]:
     """How much of a part lies on each rank. on: the rank of every stage; before: how much is before
     each stage and after all."""
-    held = [0.0] * p
+    totals = [0.0] * p
     for rank, (start, end) in zip(on, pairwise(before), strict=True):
-        held[rank] += end - start
-    return tuple(held)
+        totals[rank] += end - start
+    return tuple(totals)
 
 
 def heaviest(
@@ -176,7 +177,7 @@ class StagePartition:
 
     @property
     def folded(self) -> bool:
-        return self.deal.folded
+        return both_ends(self.deal.stage_of, self.deal.copies)
 
     @cached_property
     def q(self) -> Num:

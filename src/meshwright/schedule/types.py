@@ -11,10 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from ..num import Num
+
+Placement: TypeAlias = Callable[[int, int, int, int], int]
+"""(rank, chunk, p, v) -> stage, 0 the first of the model."""
 
 
 class Action(NamedTuple):
@@ -50,8 +53,7 @@ class ScheduleOrder:
     """What a layout calls the schedule."""
     order: Callable[[int, int, int], Order]
     """(p, m, v) -> the actions of each rank."""
-    stage_of: Callable[[int, int, int, int], int]
-    """(rank, chunk, p, v) -> stage, 0 the first of the model."""
+    stage_of: Placement
     chunks: Callable[[Num], Num]
     """v -> chunks that a device holds."""
     split_backward: bool
@@ -79,7 +81,7 @@ class ScheduleOrder:
     @property
     def folded(self) -> bool:
         """The first device holds the last stage too."""
-        return self.stage_of in (folded_stage, mirrored_stage)
+        return both_ends(self.stage_of, self.copies)
 
     @property
     def chunked(self) -> bool:
@@ -101,6 +103,24 @@ class ScheduleOrder:
     def placement(self, p: int, v: int) -> Callable[[int, int], int]:
         """(rank, chunk) -> stage, as `timeline` wants it."""
         return lambda rank, chunk: self.stage_of(rank, chunk, p, v)
+
+
+def ranks_of_stages(
+    stage_of: Placement, depth: int, v: int, copies: int = 1
+) -> list[int]:
+    """The rank of every stage, among the first `depth` ranks, which hold one copy of the model."""
+    rank_of = {
+        stage_of(rank, chunk, depth * copies, v): rank
+        for rank in range(depth)
+        for chunk in range(v)
+    }
+    return [rank_of[stage] for stage in range(depth * v)]
+
+
+@cache
+def both_ends(stage_of: Placement, copies: int) -> bool:
+    """The first rank holds the first stage and the last; of two ranks as of more."""
+    return ranks_of_stages(stage_of, 2, 2, copies)[-1] == 0
 
 
 def looped_stage(rank: int, chunk: int, p: int, v: int) -> int:

@@ -16,6 +16,7 @@ from ..describe.layout import Layout
 from ..describe.stages import StageChoice
 from ..describe.stages import read_stages as stages_named
 from ..layout.stages import schedule_with
+from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
 from ..schedule.schedule import Schedule
 from ..step.activations import in_flight
@@ -42,9 +43,15 @@ class ScheduleOption(NamedTuple):
         """One schedule to stand for all that deal layers to ranks as this one does, whatever their
         order of microbatches: what devices hold, synchronise and update is computed once for it.
         """
-        folded = "zbv" if self.order.copies == 1 else "dualpipe"
-        name = folded if self.order.folded else "interleaved"
-        return schedule_with(name, self.stages)
+        alike = [
+            s
+            for s in SCHEDULES.values()
+            if (s.stage_of, s.copies)
+            == (self.order.stage_of, self.order.copies)
+        ]
+        return schedule_with(
+            max(alike, key=lambda s: s.chunked).name, self.stages
+        )
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -197,19 +197,19 @@ def demand_same(
             f"{folder} cannot resume: {said}, so steps would train on other samples;"
             f" --allow-change {','.join(forbidden)} resumes anyway"
         )
-    told = [f"{name} {was[name]} -> {now[name]}" for name in moved]
+    changes = [f"{name} {was[name]} -> {now[name]}" for name in moved]
     a, b = (
         flat(each)
         for each in (before, tomllib.loads(description(job, settings)))
     )
     for name in [name for name in {**a, **b} if name not in ELSEWHERE]:
         if a.get(name) != b.get(name) and name.rpartition(".")[2] not in moved:
-            told.append(
+            changes.append(
                 f"{name} {a.get(name, 'not given')} -> {b.get(name, 'not given')}"
             )
     return (
-        f"the run resumes with changed settings: {'; '.join(told)}"
-        if told
+        f"the run resumes with changed settings: {'; '.join(changes)}"
+        if changes
         else None
     )
 

@@ -207,7 +207,7 @@ class Saver:
             )
             self.written = started
         else:
-            self.told(
+            self.finish(
                 partial(
                     save_now, state(self.trainer), storage_writer=writer, **how
                 )
@@ -223,9 +223,9 @@ class Saver:
         """Until the save in the background is done. Raises SaveFailed."""
         written, self.written = self.written, None
         if written is not None:
-            self.told(written.result)
+            self.finish(written.result)
 
-    def told(self, write: Callable[[], object]) -> None:
+    def finish(self, write: Callable[[], object]) -> None:
         """Write; SaveFailed says in a sentence what went wrong on which rank."""
         try:
             write()

@@ -316,9 +316,11 @@ def who(session: int) -> str:
         with suppress(OSError, ValueError):
             if os.getsid(int(path.name)) != session:
                 continue
-            told = (path / "environ").read_bytes().split(b"\0")
+            variables = (path / "environ").read_bytes().split(b"\0")
             # torchrun and the shell have no rank, which is a ValueError here
-            rank = next((x[5:] for x in told if x.startswith(b"RANK=")), b"")
+            rank = next(
+                (x[5:] for x in variables if x.startswith(b"RANK=")), b""
+            )
             ranks[int(rank)] = state(int(path.name))
     stopped = [rank for rank, letter in ranks.items() if letter in ("T", "t")]
     if stopped:

@@ -129,7 +129,7 @@ class RunLog:
 
     def __init__(self, plan: RunPlan, first: int) -> None:
         """Nothing is written before `begin`."""
-        self.plan, self.first, self.told = plan, first, 0.0
+        self.plan, self.first, self.last_line_s = plan, first, 0.0
         self.file: TextIO | None = None
         self.boards: list[Any] = []
         self.attempt = 0
@@ -223,8 +223,8 @@ class RunLog:
         ends = done == self.plan.settings.steps
         evaluated = "eval_loss" in row
         self.elapsed += spans["elapsed_s"]
-        if time.monotonic() - self.told > TELL_S or ends or evaluated:
-            self.told = time.monotonic()
+        if time.monotonic() - self.last_line_s > TELL_S or ends or evaluated:
+            self.last_line_s = time.monotonic()
             self.say(self.progress(row))
 
     def progress(self, row: Mapping[str, Any]) -> str:

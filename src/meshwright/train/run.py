@@ -87,7 +87,7 @@ def _prepare(
         of_evaluation(job, settings)
     # hashes large files before ranks wait for it
     attempt.batch_order(job, settings)
-    told = (
+    notice = (
         attempt.demand_same(folder, job, settings, allowed) if steps else None
     )
     plan = RunPlan(
@@ -103,10 +103,10 @@ def _prepare(
         )
         plan = replace(plan, resume=last)
         done = checkpoint.steps_of(last)
-        told = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
+        notice = f"nothing is left to do: {folder} has done {done} of {settings.steps} steps"
         if damage:
-            told = f"{damage}; {last.name} is sound, after {done} of {settings.steps} steps"
-    for sentence in filter(None, (told, settings.warning)):
+            notice = f"{damage}; {last.name} is sound, after {done} of {settings.steps} steps"
+    for sentence in filter(None, (notice, settings.warning)):
         print(sentence, file=sys.stderr)
     return plan
 

@@ -204,8 +204,10 @@ class Vigil(threading.Thread):
             # of two accusers the store takes the first
             self.store.compare_set(ACCUSED, "", f"{self.rank} {sentence}")
         if self.store.check([ACCUSED]):
-            accuser, _, told = self.store.get(ACCUSED).decode().partition(" ")
-            self.end(told, first=int(accuser) == self.rank)
+            accuser, _, reason = (
+                self.store.get(ACCUSED).decode().partition(" ")
+            )
+            self.end(reason, first=int(accuser) == self.rank)
 
     def look(self) -> str | None:
         """At all ranks: who hangs."""

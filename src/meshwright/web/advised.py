@@ -34,16 +34,16 @@ def answer_advise(body: Body, progress: Progress) -> Answer:
         job, _ = ask(body.get("question"), [])
         layout = laid_out(job, body.get("layout", {}))
         advice = compute(replace(job, layout=layout), progress=progress)
-    told = advice.to_dict()
+    fields = advice.to_dict()
     for name in ("changes", "numerics"):
-        pairs = zip(getattr(advice, name), told[name], strict=True)
-        told[name] = [
+        pairs = zip(getattr(advice, name), fields[name], strict=True)
+        fields[name] = [
             {**row, **change_words(advice, each)} for each, row in pairs
         ]
     for name in ("pair", "triple"):
         if each := getattr(advice, name):
-            told[name] |= change_words(advice, each)
-    return envelope("advise", told)
+            fields[name] |= change_words(advice, each)
+    return envelope("advise", fields)
 
 
 def change_words(advice: Advice, each: Option) -> dict[str, Any]:

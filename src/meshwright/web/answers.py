@@ -114,10 +114,10 @@ def plan_lines(body: Body, progress: Progress) -> Iterator[Answer]:
         alternatives=answer.alternatives[: top - 1],
         notes=plan_notes(answer, job, notes),
     )
-    told = answer.to_dict()
-    for p, one in predictions(answer, told):
+    fields = answer.to_dict()
+    for p, one in predictions(answer, fields):
         one["layout_words"] = layout_words(p.layout, p.microbatches)
-    yield envelope("plan", {**told, "price": paid, **tied})
+    yield envelope("plan", {**fields, "price": paid, **tied})
 
 
 def closed_forms(
@@ -134,16 +134,16 @@ def closed_forms(
 
 
 def predictions(
-    answer: Plan, told: Mapping[str, Any]
+    answer: Plan, fields: Mapping[str, Any]
 ) -> Iterator[tuple[Prediction, dict[str, Any]]]:
     """The predictions of a plan with their fields."""
     if answer.best:
-        yield answer.best, told["best"]
+        yield answer.best, fields["best"]
     if answer.closest:
-        yield answer.closest, told["closest"]
-    yield from zip(answer.alternatives, told["alternatives"], strict=True)
+        yield answer.closest, fields["closest"]
+    yield from zip(answer.alternatives, fields["alternatives"], strict=True)
     for family, one in zip(
-        (*answer.families, *answer.outside), told["families"], strict=True
+        (*answer.families, *answer.outside), fields["families"], strict=True
     ):
         if family.prediction:
             yield family.prediction, one["prediction"]
@@ -223,9 +223,9 @@ FEW = (
 
 def summary(p: Prediction) -> dict[str, Any]:
     """A row of a prediction."""
-    told = p.to_dict()
+    fields = p.to_dict()
     return {
-        **{name: told[name] for name in FEW},
+        **{name: fields[name] for name in FEW},
         "layout_words": layout_words(p.layout),
         "chip": p.job.cluster.chip.name,
     }

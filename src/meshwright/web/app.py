@@ -185,10 +185,10 @@ class Api:
             return Response(answer, 200, HEADERS, "application/json")
         task = self.task(name, asked, body)
         accepted = LINES in request.headers.get("accept", "")
-        told = asked.streams or (accepted and not asked.quick)
+        lines = asked.streams or (accepted and not asked.quick)
         with self.first if asked.quick else nullcontext():
             line = await self.begun(
-                task, asked, request, SAID_S if told else None
+                task, asked, request, SAID_S if lines else None
             )
         whole = _arrived_line(line) if line.done() else None
         if asked.streams or whole is None:
@@ -350,10 +350,10 @@ def warm(api: Api, files: Files) -> None:
     plan = {"question": OPENING, "families": False, "top": 1}
     first = {page.key("catalogue", {}): api.prepared("catalogue", {})}
     files.open(first)
-    told = first[page.key("plan", plan)] = api.prepared("plan", plan)
+    opening = first[page.key("plan", plan)] = api.prepared("plan", plan)
     files.open(first)
     api.prepared(
-        "beside", {"question": OPENING, "layout": told["best"]["layout"]}
+        "beside", {"question": OPENING, "layout": opening["best"]["layout"]}
     )
 
 

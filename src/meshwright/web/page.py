@@ -52,8 +52,8 @@ def empty() -> str:
 def with_policy(html: str, policy: str) -> str:
     """A page with a policy of its own, where nobody sends headers."""
     first = '<meta charset="utf-8">\n'
-    told = f'<meta http-equiv="content-security-policy" content="{policy}">\n'
-    return html.replace(first, first + told) if policy else html
+    tag = f'<meta http-equiv="content-security-policy" content="{policy}">\n'
+    return html.replace(first, first + tag) if policy else html
 
 
 def index(answers: str = "", kind: str = "known", policy: str = "") -> str:

@@ -102,16 +102,16 @@ def _table(over: KeyRange, progress: Progress) -> Mapping[str, Any]:
 def _row(question: Mapping[str, str]) -> Answer | None:
     body = {"question": question, "families": False, "top": 1}
     try:
-        told = answer_plan(body, lambda what, share: None)
+        plan = answer_plan(body, lambda what, share: None)
     except MeshwrightError:
         return None
-    best = told["best"]
+    best = plan["best"]
     if best is None:
         return None
     fields = {name: best[name] for name in SHOWN if name in best}
     if rows := (best.get("evidence") or {}).get("rows"):
         fields["evidence"] = {"rows": rows}
-    return {"best": rounded(fields), "price": told["price"]}
+    return {"best": rounded(fields), "price": plan["price"]}
 
 
 def rounded(value: Any) -> Any:

@@ -53,8 +53,8 @@ def address(state: Mapping[str, str]) -> str:
 
 def of_run(path: Path) -> tuple[dict[str, str], Answers]:
     """A run beside its prediction."""
-    told = of_folder(path)
-    name = str(told["folder"])
+    fields = of_folder(path)
+    name = str(fields["folder"])
     shown = {"schema": SCHEMA, "runs": [name]}
     state = {
         "view": "runs",
@@ -62,7 +62,7 @@ def of_run(path: Path) -> tuple[dict[str, str], Answers]:
     }
     return state, {
         key("folders", {}): shown,
-        key("folder", {"run": name}): told,
+        key("folder", {"run": name}): fields,
     }
 
 
@@ -85,9 +85,9 @@ def of_job(
     def keep(name: str, body: Mapping[str, Any]) -> Any:
         progress(name, len(answers) / 15)
         answer = asked[name].ask(body, progress)
-        told = list(answer) if isinstance(answer, Iterator) else answer
-        answers[key(name, body)] = told
-        return told
+        fields = list(answer) if isinstance(answer, Iterator) else answer
+        answers[key(name, body)] = fields
+        return fields
 
     best = keep("plan", {"question": question, "families": False, "top": 1})[
         "best"

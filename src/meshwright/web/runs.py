@@ -51,7 +51,7 @@ class Folders:
 def of_folder(path: Path) -> dict[str, Any]:
     """What is known of a run: the prediction, and beside it what it measured so far."""
     run = read_run(path)
-    told = {
+    fields = {
         "folder": path.name,
         "series": series(run.metrics),
         "prediction": prediction_fields(predict(run.job), ()),
@@ -59,7 +59,7 @@ def of_folder(path: Path) -> dict[str, Any]:
     comparison = (
         {**compare(run).to_dict(), "run": path.name} if run.metrics else None
     )
-    return envelope("compare", {**told, "comparison": comparison})
+    return envelope("compare", {**fields, "comparison": comparison})
 
 
 def of_files(body: Body, progress: Progress) -> Answer:
@@ -90,13 +90,13 @@ def of_log(body: Body, progress: Progress) -> Answer:
     layout = laid_out(job, said) if said else job.layout
     log = steps_of(body.get("text", ""))
     logged = compare_log("the log", log, predict(job, layout))
-    told = {
+    fields = {
         "folder": f"log of {logged.log.kind}",
         "series": logged.series,
         "prediction": prediction_fields(logged.predicted, notes),
         "comparison": logged.to_dict(),
     }
-    return envelope("compare", told)
+    return envelope("compare", fields)
 
 
 def series(rows: Any) -> dict[str, list[Any]]:

@@ -51,10 +51,10 @@ class Worker:
         self.process.start()
         theirs.close()
 
-    def say(self, told: Question | None) -> None:
+    def say(self, question: Question | None) -> None:
         """Tell it something; one that is gone hears nothing."""
         with suppress(OSError):
-            self.pipe.send(told)
+            self.pipe.send(question)
 
     def read(self) -> Said | None:
         """What it says next; None if it is gone."""
@@ -227,12 +227,12 @@ def listen(
     work = Asking()
     with suppress(EOFError, OSError):
         while True:
-            told = pipe.recv()
-            if told is None:
+            question = pipe.recv()
+            if question is None:
                 work.stop.set()
             else:
                 work = Asking()
-                asked.put((told, work))
+                asked.put((question, work))
     os._exit(0)
 
 

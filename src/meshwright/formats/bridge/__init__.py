@@ -142,16 +142,16 @@ def no_run(path: str, text: str | None = None) -> BadInput:
 
 def arguments_of_log(text: str, chips: int | None) -> ForeignFile:
     """What the arguments in a log say.  Raises BadInput where there are none."""
-    if found := dump(text):
-        said = tool_named(found.format).of_tree(found.said.keys, "the log")
-        said = replace(
-            said,
-            chips=chips or found.said.chips or said.chips,
-            notes=(*said.notes, *found.said.notes),
-            known=found.said.known,
-            names=found.said.names,
+    if log := dump(text):
+        reading = tool_named(log.format).of_tree(log.said.keys, "the log")
+        reading = replace(
+            reading,
+            chips=chips or log.said.chips or reading.chips,
+            notes=(*reading.notes, *log.said.notes),
+            known=log.said.known,
+            names=log.said.names,
         )
-        return understood_as(found.format, said)
+        return understood_as(log.format, reading)
     kind = steps_of(text).kind
     if beginning := headed(kind, text):
         known = beginning.chips if chips is None else chips

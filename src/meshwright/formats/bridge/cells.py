@@ -308,8 +308,8 @@ def said_of(format: Format, path: str, job: Job) -> Mapping[str, Any] | None:
     owner = job if table == "job" else getattr(job, table)
     value = getattr(owner, name)
     # the first row of a value is its usual word, and one that is written comes before
-    told = [row for row in (*cell.says, *cell.once) if len(row) == 2]
-    rows = {str(ours): theirs for ours, theirs in reversed(told)}
+    pairs = [row for row in (*cell.says, *cell.once) if len(row) == 2]
+    rows = {str(ours): theirs for ours, theirs in reversed(pairs)}
     rows.pop(PLAIN, None)
     if rows:
         unsaid: Mapping[str, Any] | None = (

@@ -229,13 +229,13 @@ def headed(kind: str, text: str) -> ForeignFile | None:
     tool = TOOLS[kind]
     if "head" not in tool:
         return None
-    told = {
+    numbers = {
         path: int(match[1])
         for path, words in tool["head"].items()
         if (match := re.search(words + NUMBER, text[:LONGEST]))
     }
     tables: dict[str, Any] = {"layout": {}, "job": {}, "run": {}}
-    tables |= nested(told)
+    tables |= nested(numbers)
     layout, job, run = (tables[name] for name in ("layout", "job", "run"))
     del tables["run"]
     job["framework"] = tool["framework"]
@@ -264,6 +264,6 @@ def headed(kind: str, text: str) -> ForeignFile | None:
         tables,
         chips,
         on=None,
-        used=tuple(sorted(p for p in told if not p.startswith("run."))),
+        used=tuple(sorted(p for p in numbers if not p.startswith("run."))),
         taken=taken,
     )

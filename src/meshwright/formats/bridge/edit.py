@@ -133,8 +133,8 @@ def _gone(text: str, start: int, end: int) -> Cut:
 
 def _programs(live: str) -> list[int]:
     """Behind each program of Python's."""
-    found = re.finditer(r"(?:\.py|-m [\w.]+)(?=\s|\"|$)", live)
-    return [m.end() for m in found]
+    matches = re.finditer(r"(?:\.py|-m [\w.]+)(?=\s|\"|$)", live)
+    return [m.end() for m in matches]
 
 
 def _value_ends(live: str) -> list[int]:
@@ -290,12 +290,12 @@ def edit_lines(
             continue  # the rest of a value that is written anew
         inside = {k for k in changes if k.startswith(f"{path}.")}
         if entry and (path in new or (inside and entry["value"][1:])):
-            told = {
+            entries = {
                 k.removeprefix(f"{path}."): v
                 for k, v in keys.items()
                 if k.startswith(f"{path}.")
             }
-            value = syntax.value(new.get(path, nested(told)))
+            value = syntax.value(new.get(path, nested(entries)))
             start, end = entry.span("value")
             space = " " * (line[start - 1] == ":")
             line = line[:start] + space + value + line[end:]

@@ -186,8 +186,8 @@ def _told_accelerate(words: Sequence[str]) -> dict[str, Any]:
 
 def sharded_by(words: Sequence[str]) -> str:
     """The flag of accelerate before a program that says how its weights are sharded, or ""."""
-    told = _told_accelerate(words)
-    return next((flag for flag in SHARDS if flag in told), "")
+    options = _told_accelerate(words)
+    return next((flag for flag in SHARDS if flag in options), "")
 
 
 def through_accelerate(
@@ -196,13 +196,13 @@ def through_accelerate(
     """What accelerate is told of numbers and DeepSpeed, as flags of the Trainer that it starts,
     whose own (`said`) come first (training_args.py, ACCELERATE_MIXED_PRECISION).
     """
-    told = _told_accelerate(words)
+    options = _told_accelerate(words)
     flags: dict[str, Any] = {}
-    if "mixed_precision" in told and not {"bf16", "fp16"} & {*said}:
-        flags = {n: n == told["mixed_precision"] for n in ("bf16", "fp16")}
-    if file := told.get("deepspeed_config_file"):
+    if "mixed_precision" in options and not {"bf16", "fp16"} & {*said}:
+        flags = {n: n == options["mixed_precision"] for n in ("bf16", "fp16")}
+    if file := options.get("deepspeed_config_file"):
         flags["deepspeed"] = file
-    elif stage := told.get("zero_stage"):
+    elif stage := options.get("zero_stage"):
         flags["deepspeed"] = f"zero{stage}"
     return flags
 
@@ -243,12 +243,12 @@ def script(
     file: (name, text) of a configuration that the script writes first;  starter: the words that
     start the ranks of a node; settings: of the environment.
     """
-    told = [
+    comments = [
         f"# {at.nodes * at.ranks} ranks on {at.nodes} node{'s' * (at.nodes > 1)}; {format.title} "
         f"({format.version}). Written by meshwright export.",
         *(f"# {note}" for note in at.notes),
     ]
-    head = ["#!/bin/bash", *told, "set -euo pipefail"]
+    head = ["#!/bin/bash", *comments, "set -euo pipefail"]
     start = starter(at)
     if at.slurm:
         needs = {"gpus-per-node": at.ranks}
@@ -284,8 +284,8 @@ def configured(
     """
     name, text = file
     if heading:
-        told = [*heading, *at.notes]
-        text = "".join(f"# {line}\n" for line in told) + text
+        comments = [*heading, *at.notes]
+        text = "".join(f"# {line}\n" for line in comments) + text
     if not at.scripted:
         return text
     return script(

@@ -172,10 +172,10 @@ def _argument(key: str, old: Any) -> str:
     return rf"(?<![\w$-])(--?{name})(?![\w-])(?:{value}){{0,{most}}}"
 
 
-def _again(key: str, value: Any, told: str) -> str:
+def _again(key: str, value: Any, spelling: str) -> str:
     """The argument with another value."""
     words = [] if value is True else shlex.split(str(value))
-    name = told or "--" + key.replace("_", "-")
+    name = spelling or "--" + key.replace("_", "-")
     return " ".join((name, *map(shlex.quote, words)))
 
 

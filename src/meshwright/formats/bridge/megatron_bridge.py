@@ -277,9 +277,9 @@ def stands(key: str, value: Any) -> str:
     return rf"(?<!\S)(['\"]?[\w.+~]*\b{re.escape(key)})=(?:{VALUE})?['\"]?"
 
 
-def again(key: str, value: Any, told: str) -> str:
+def again(key: str, value: Any, spelling: str) -> str:
     """The override with another value."""
-    path = told.lstrip("'\"") or section_of(key)
+    path = spelling.lstrip("'\"") or section_of(key)
     return shlex.quote(f"{path}={_hydra(value)}")
 
 

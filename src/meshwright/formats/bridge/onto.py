@@ -94,7 +94,7 @@ class Onto:
             "kept": self.kept,
         }
 
-    def told(self, base: str) -> list[str]:
+    def sentences(self, base: str) -> list[str]:
         """Sentences on what became of the file."""
         lines = [
             f"{base}: {key}: {short_value(old)} -> {short_value(new)}"
@@ -144,13 +144,13 @@ class Reading:
 
 def fields_of(file: ForeignFile, but: set[str]) -> Keys:
     """Field -> value, of all tables of a reading."""
-    told: Keys = dict(DEFAULTS)
+    values: Keys = dict(DEFAULTS)
     for table, value in file.tables.items():
         if isinstance(value, Mapping):
-            told |= {f"{table}.{name}": v for name, v in value.items()}
+            values |= {f"{table}.{name}": v for name, v in value.items()}
         else:
-            told[table] = value
-    return {path: v for path, v in told.items() if path not in but}
+            values[table] = value
+    return {path: v for path, v in values.items() if path not in but}
 
 
 def left_open(job: Job) -> set[str]:
@@ -229,12 +229,12 @@ def fewest_changes(
             file = reading.file(keys)
         except BadInput:  # a key that another one needs was taken out
             return every
-        told = fields_of(file, but)
+        values = fields_of(file, but)
         return ({*file.notes} - notes) | {
             path
-            for path in {*told, *want}
-            if told.get(path) != want.get(path)
-            and not (path in same and told.get(path) == here.get(path))
+            for path in {*values, *want}
+            if values.get(path) != want.get(path)
+            and not (path in same and values.get(path) == here.get(path))
         }
 
     laid = {path for path in every if path.startswith(LAYOUT)}
@@ -365,8 +365,8 @@ def written_into(
         if not isinstance(named, str):
             against |= _unknown_model(format, base, job)
     out, script = keys_of(format, job, apart)
-    told = {**reading.tool.words(out), **head}
-    return Written(job, told, but, script, against)
+    words = {**reading.tool.words(out), **head}
+    return Written(job, words, but, script, against)
 
 
 def _unknown_model(format: Format, base: Keys, job: Job) -> dict[str, str]:

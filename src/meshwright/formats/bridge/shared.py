@@ -207,12 +207,12 @@ def nearest_sizes(model: Model, names: Iterable[str]) -> str:
     name = min(other, key=lambda n: len(other[n]))
     if len(other[name]) > NEAR:
         return f"it has {', '.join(models)}"
-    told = [
+    texts = [
         text
         for f in other[name]
         for text in differences(f, getattr(models[name], f), getattr(mine, f))
     ]
-    return f"its {name} has {'; '.join(told)}"
+    return f"its {name} has {'; '.join(texts)}"
 
 
 def differences(name: str, theirs: Any, ours: Any) -> Iterator[str]:

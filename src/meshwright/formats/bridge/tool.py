@@ -96,8 +96,10 @@ class Tool:
             else launch.arguments(words)
         )
         flag = launch.sharded_by(words)
-        told = launch.through_accelerate(words, keys)
-        keys = {k: v for k, v in told.items() if k in format.read_keys} | keys
+        options = launch.through_accelerate(words, keys)
+        keys = {
+            k: v for k, v in options.items() if k in format.read_keys
+        } | keys
         return FileKeys(
             keys,
             ranks,

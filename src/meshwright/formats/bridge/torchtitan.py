@@ -130,7 +130,7 @@ def scaling_of(configuration: str) -> str | None:
 
 def write_configuration(job: Job, out: Out) -> None:
     """The configuration that trains the model in these numbers."""
-    told = job.software.float8
+    recipe = job.software.float8
     models = get(NAME).models
     eight = {name: s for name in models if (s := scaling_of(name))}
     if job.precision.compute != "fp8":
@@ -139,7 +139,7 @@ def write_configuration(job: Job, out: Out) -> None:
         fitting = {
             models[name]: name
             for name, scaling in eight.items()
-            if told in (None, scaling)
+            if recipe in (None, scaling)
         }
         model = sized_as(job.model, fitting)
         if model is None:
@@ -220,9 +220,9 @@ def stands(key: str, value: Any) -> str:
     return rf"(?<!\S)({spelled})(?![\w.-]){rest}"
 
 
-def again(key: str, value: Any, told: str) -> str:
+def again(key: str, value: Any, spelling: str) -> str:
     """The flag with another value."""
-    return f"{POLICY}{value}" if told == POLICY else tyro_flag(key, value)
+    return f"{POLICY}{value}" if spelling == POLICY else tyro_flag(key, value)
 
 
 def _gives(flag: str, words: Sequence[str]) -> bool:

@@ -240,14 +240,14 @@ def _without(
 
 def stored(table: Mapping[str, Any] | None = None) -> Fit:
     """The fit that the catalogue holds: nothing is fitted again."""
-    told = fitted.fitted_table() if table is None else table
+    rows = fitted.fitted_table() if table is None else table
     values = {
-        name: float(of["value"]) for name, of in told["parameters"].items()
+        name: float(of["value"]) for name, of in rows["parameters"].items()
     }
     return Fit(
         values,
         {
-            key: {name: {**of} for name, of in told[key].items()}
+            key: {name: {**of} for name, of in rows[key].items()}
             for key in GROUPS
         },
     )

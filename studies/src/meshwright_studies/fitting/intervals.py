@@ -174,8 +174,8 @@ def student(freedom: float) -> float:
 
 def ends(of: Sequence[Seen]) -> Ends:
     """What nine of ten runs of a further laboratory lie between, by these."""
-    found = middle_nine_tenths(standard(of), run_weights(of))
-    return for_a_new_laboratory(found, len({one.laboratory for one in of}))
+    interval = middle_nine_tenths(standard(of), run_weights(of))
+    return for_a_new_laboratory(interval, len({one.laboratory for one in of}))
 
 
 def after_scale(of: Sequence[Seen]) -> Ends:
@@ -271,8 +271,8 @@ def _from_others(
     low, high = np.zeros((2, len(of)))
     for name in sorted({one.laboratory for one in of}):
         mine = np.array([one.laboratory == name for one in of])
-        found = between([one for one in of if one.laboratory != name])
-        low[mine], high[mine] = np.outer(found, wide[mine])
+        interval = between([one for one in of if one.laboratory != name])
+        low[mine], high[mine] = np.outer(interval, wide[mine])
     return coverage_and_score(log_errors(of), low, high)
 
 

@@ -275,7 +275,7 @@ def layer_times(m: Row, p: Prediction) -> Iterator[tuple[str, float, float]]:
 
 def workload(row: Row, job: Job) -> tuple[object, ...]:
     """Rows with equal workloads differ in their layout only, so their step times can be ranked."""
-    told = tuple(
+    texts = tuple(
         text_of_row(row, name)
         for name in (
             "source",
@@ -286,7 +286,7 @@ def workload(row: Row, job: Job) -> tuple[object, ...]:
         )
     )
     return (
-        *told,
+        *texts,
         text_of_row(row, "hardware.gpu"),
         job.model,
         job.cluster.chips,

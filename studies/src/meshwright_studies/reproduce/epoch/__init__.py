@@ -48,8 +48,8 @@ def epoch_report(files: dict[str, tuple[Path, ...]]) -> Report:
     ]
     for curve in curves:
         # the paper prints no points of its curves: whoever has them computed them
-        for held in (golden.curve_checks, golden.degrees_of_points):
-            checks += sourced("own", held(curve))
+        for checks_of in (golden.curve_checks, golden.degrees_of_points):
+            checks += sourced("own", checks_of(curve))
     more = (
         ()
         if files

@@ -170,11 +170,11 @@ def degrees_of_points(golden: Golden) -> Iterator[Check]:
 
 def _utilisation(id: str, text: str, value: float) -> Check:
     """A utilisation against a printed one: a match to all digits that are printed."""
-    told = float(text)
+    published = float(text)
     good = printed(text, value)
-    rounded = good and not near_published(told, value, TOLERANCE)
+    rounded = good and not near_published(published, value, TOLERANCE)
     note = f"rounds to the {text} printed" if rounded else ""
-    return judged(id, told, computed=value, good=good, note=note)
+    return judged(id, published, computed=value, good=good, note=note)
 
 
 def curve_table(golden: Golden) -> PaperTable:

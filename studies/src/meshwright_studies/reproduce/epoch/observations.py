@@ -96,14 +96,14 @@ def phenomenon_checks() -> Iterator[Check]:
     near = one_bubble(preset(BASE))
     far = scaling("network.dims.latency", FACTOR)(near)
     before, after = (curve(s).points for s in (near, far))
-    told = (
+    slower = (
         f"1F1B, ten times the latency: {shares_text(mean(after))};"
         f" as it is: {shares_text(mean(before))}"
     )
     yield holds(
         "section 6.2/network latency favours dp over tp and pp",
         mean(after)["dp"] > mean(before)["dp"],
-        told,
+        slower,
     )
     yield holds(
         "section 6.2/network latency favours 1D over 2D tensor parallelism",

@@ -70,18 +70,18 @@ def rounds(
     note: explains a number that does not, if it is `within` that relative difference;  status:
     what it then is.
     """
-    told = float(text)
-    if float(f"{value:.{digits(text) - 1}e}") == told:
+    published = float(text)
+    if float(f"{value:.{digits(text) - 1}e}") == published:
         return Check(
             id,
-            told,
+            published,
             computed=value,
             status="match",
             note=f"rounds to the {text} printed",
         )
-    if near_published(told, value, within):
-        return Check(id, told, computed=value, status=status, note=note)
-    return Check(id, told, value, "mismatch")
+    if near_published(published, value, within):
+        return Check(id, published, computed=value, status=status, note=note)
+    return Check(id, published, value, "mismatch")
 
 
 def printed_ends() -> Iterator[tuple[str, str, str]]:

@@ -63,11 +63,11 @@ def bisection() -> dict[str, float]:
     layout = selene_run().layout
     message = m.seq * m.hidden * HALF / TP
     hop = float(at.fabric.load("send", message, layout.group("pp")).seconds)
-    held = FULL * f.parameters(m) / (PP * TP)
+    gradients = FULL * f.parameters(m) / (PP * TP)
     ring = float(
-        at.fabric.load("all_reduce", held, layout.group("dp")).seconds
+        at.fabric.load("all_reduce", gradients, layout.group("dp")).seconds
     )
-    moved = 2 * (DP - 1) / DP * held
+    moved = 2 * (DP - 1) / DP * gradients
     return {
         "stage sends": TP * DP * message / hop,
         "gradient all-reduce": PP * TP * moved / ring,
@@ -99,14 +99,14 @@ def checkpoint() -> PaperTable:
     """
     parameters = f.parameters(catalog.model("megatron-1008b"))
     of = Failures(storage_bytes_per_s=WRITTEN / GPUS)
-    held = parameters * of.state_bytes
+    state = parameters * of.state_bytes
     lost = loss_to_failures(of, GPUS, parameters)
     writes = lost.checkpoint_s / (lost.interval_s + lost.checkpoint_s)
     rows = (
-        ("bytes, predicted", held),
+        ("bytes, predicted", state),
         ("bytes, printed", PRINTED_BYTES),
-        ("s to read, predicted bytes at 1 TB/s", held / READ),
-        ("s to write, predicted bytes at 273 GB/s", held / WRITTEN),
+        ("s to read, predicted bytes at 1 TB/s", state / READ),
+        ("s to write, predicted bytes at 273 GB/s", state / WRITTEN),
         ("s of work between two, best for failing chips", float(lost.interval_s)),
         ("share of the time that writes", float(writes)),
         ("goodput with failures and restarts", float(lost.goodput)),
