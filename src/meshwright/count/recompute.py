@@ -120,7 +120,9 @@ def _ending(ops: Sequence[Op], unread: Sequence[bool]) -> list[bool]:
 
 
 def _without_unread(op: Op, one: Again, unread: bool) -> Again:
-    """The same where a result that nobody reads is never made again; a mask is, from its seed."""
+    """What of an operation runs again where a result that nobody reads is never made again; a mask
+    is, from its seed.
+    """
     if not unread or one is NEVER:
         return one
     return one._replace(reads=False) if matches(op.name, MASKS) else UNREAD

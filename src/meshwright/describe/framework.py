@@ -297,17 +297,17 @@ class Framework(Checked):
 
     @property
     def full_meant(self) -> str:
-        """`Counting.full`."""
+        """What full recomputation leaves out, of layers that are compiled or not."""
         return self.full_compiled if self.compiled else self.full
 
     @property
     def risk_width(self) -> float:
-        """`MemoryCount.risk_width`."""
+        """Width w of the risk of running out of memory, by how far off its memory was."""
         return memory_error.risk_width(self.name)
 
     @property
     def dp_hidden(self) -> HidePass:
-        """`Overlap.dp`."""
+        """Which collectives between replicas hide, and how much of them."""
         if self.dp_overlap == "off":
             return HidePass()
         if self.dp_overlap == "gradients":
@@ -318,7 +318,7 @@ class Framework(Checked):
 
     @property
     def tp_hidden(self) -> Hide:
-        """`Overlap.tp`."""
+        """What tensor-parallel collectives hide behind."""
         if self.tp_overlap == "off":
             return NOT_HIDDEN
         if self.tp_overlap == "all":
@@ -327,7 +327,7 @@ class Framework(Checked):
 
     @property
     def weights(self) -> ReplicaTraffic:
-        """`Overlap.weights`."""
+        """How gradients are reduced and weights gathered between replicas."""
         return ReplicaTraffic(self.gradient_collective, self.gather_share)
 
     @property

@@ -228,8 +228,8 @@ def smallest_for(
 def with_fewer_chips(
     scenario: Scenario, real: Realism, D: float, run: RealPoint
 ) -> RealPoint:
-    """The same run on the fewest chips between half of its own and them, in small odd multiples of
-    powers of two.
+    """The run on the fewest chips that can make it, between half of its own and them, in small odd
+    multiples of powers of two.
     """
     unit = _experts(transformer(scenario.law, D, real))
     for chips in numbers_of_chips(scenario, run.chips):

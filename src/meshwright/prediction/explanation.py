@@ -199,7 +199,7 @@ def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:
 
 @lru_cache(maxsize=32)
 def recorded_clock(clock: Clock) -> Clock:
-    """The same rates, by their names."""
+    """A clock whose rates are recorded terms with the names of the chip's fields."""
     plain = clock.rates
     rates = record(plain._replace(kernels={}), "", CHIP)
     return Clock(

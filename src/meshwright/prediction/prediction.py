@@ -79,7 +79,7 @@ class Prediction(StepResult, Displayed):
         return type(self), (self.job, self.layout)
 
     def with_results(self, **values: Any) -> Prediction:
-        """The same prediction, of which these values are known; nothing is computed again."""
+        """A copy that has these values of its properties, and does not compute them again."""
         return with_values(self, **self.__dict__ | values)
 
     def __repr__(self) -> str:

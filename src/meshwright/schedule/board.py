@@ -33,11 +33,14 @@ SLACK = 1e-7
 
 
 class TieRule(NamedTuple):
-    """How a rank chooses where the costs leave a choice (see above)."""
+    """How a rank chooses where the costs leave a choice."""
 
     prompt: bool
+    """The first gradient never waits for a forward that runs ahead."""
     hold: bool
+    """A rank two forwards ahead of the next one leaves out an F that would only wait there."""
     fill: bool
+    """One W more, which ends after the input arrives, wherever the rank would wait."""
 
 
 WAYS = tuple(TieRule(*chosen) for chosen in product((True, False), repeat=3))

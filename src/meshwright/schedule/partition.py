@@ -281,7 +281,7 @@ class StagePartition:
 
     @cached_property
     def heavy(self) -> tuple[Num, ...]:
-        """`StageTable.heavy`."""
+        """Ranks between the ends of which one has the most work, of every row."""
         return self._candidates("heavy")
 
     @property
@@ -291,12 +291,14 @@ class StagePartition:
 
     @cached_property
     def early(self) -> tuple[Num, ...]:
-        """`StageTable.early`."""
+        """Ranks between the ends of which one needs the most memory, where earlier ones hold more
+        microbatches."""
         return self._candidates("early")
 
     @cached_property
     def late(self) -> tuple[Num, ...]:
-        """`StageTable.late`."""
+        """Ranks between the ends of which one needs the most memory, where later ones hold more
+        microbatches."""
         return self._candidates("late")
 
     def _candidates(self, name: str) -> tuple[Num, ...]:

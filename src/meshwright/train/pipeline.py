@@ -316,7 +316,7 @@ class LateBufferStage(PipelineStage):
         return super().get_local_bwd_output(mb_index)  # type: ignore[no-untyped-call]
 
     def set_local_bwd_input(self, grads: Any, mb_index: int) -> None:
-        """The same, as the stage before takes it."""
+        """Take what comes back from the stage behind, which is here; nothing in an evaluation."""
         if self.has_backward:
             super().set_local_bwd_input(grads, mb_index)
 

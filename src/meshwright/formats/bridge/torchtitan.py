@@ -184,7 +184,7 @@ def modules(layers: list[int], head: str) -> list[list[str]]:
 
 
 def write_output_chunks(job: Job, out: Out) -> None:
-    """The same before 0.3, which called the module of the head otherwise."""
+    """The modules of the stages before 0.3, which called the head "output"."""
     write_chunks(job, out, "output")
 
 

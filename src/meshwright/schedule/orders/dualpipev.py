@@ -64,7 +64,7 @@ def _program(p: int, m: int, r: int) -> str:
 
 
 def closed(p: Num, m: Num, v: Num, f: Num, i: Num, w: Num) -> Num:
-    """The longest of six paths, see above."""
+    """The bubble: the longest of six paths through the order, less m (f + i + w)."""
     q = p - 1
     paths = (
         q * f,

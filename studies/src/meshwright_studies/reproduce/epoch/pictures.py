@@ -235,7 +235,7 @@ def ends_of_scaling(
 
 
 def short(flops: float | None) -> str:
-    """As the paper writes them, with a digit more: 2.8e27."""
+    """FLOP as the paper writes them, with a digit more: 2.8e27."""
     return f"{flops or 0:.1e}".replace("e+", "e")
 
 
