@@ -396,25 +396,25 @@ def _rooted(steps: list[str], path: str) -> list[str]:
     )
 
 
-def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
+def _set(record: Any, steps: list[str], value: Value, path: str) -> Any:
     """The thing with the field at `steps` replaced; `read` checks it."""
-    if isinstance(thing, tuple):
-        index = _index(thing, steps[0], path)
+    if isinstance(record, tuple):
+        index = _index(record, steps[0], path)
         return (
-            *thing[:index],
-            _set(thing[index], steps[1:], value, path),
-            *thing[index + 1 :],
+            *record[:index],
+            _set(record[index], steps[1:], value, path),
+            *record[index + 1 :],
         )
     if (
-        not dataclasses.is_dataclass(thing)
-        or isinstance(thing, type)
+        not dataclasses.is_dataclass(record)
+        or isinstance(record, type)
         or not steps
     ):
         raise BadInput(
             f"field {path!r} is not a number or a name that can be varied"
         )
     fields = {
-        f.name: getattr(thing, f.name) for f in dataclasses.fields(thing)
+        f.name: getattr(record, f.name) for f in dataclasses.fields(record)
     }
     name = steps[0]
     rest = steps[1:]
@@ -435,7 +435,7 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
             if hasattr(entry, "name")
         ]
         raise unknown(
-            f"field {path!r}: in {article(type(thing).__name__.lower())}",
+            f"field {path!r}: in {article(type(record).__name__.lower())}",
             name,
             (rest and entries) or fields,
         )
@@ -443,23 +443,23 @@ def _set(thing: Any, steps: list[str], value: Value, path: str) -> Any:
     if not rest or isinstance(inner, Mapping):
         new = {**inner, rest[0]: value} if rest else value
         return read(
-            type(thing),
-            _stated_fields(thing, name, new),
+            type(record),
+            _stated_fields(record, name, new),
             ".".join(path.split(".")[: -1 - len(rest)]),
             thing_named,
         )
-    return replace(thing, **{name: _set(inner, rest, value, path)})
+    return replace(record, **{name: _set(inner, rest, value, path)})
 
 
-def _stated_fields(thing: Any, name: str, value: Any) -> dict[str, Any]:
+def _stated_fields(record: Any, name: str, value: Any) -> dict[str, Any]:
     """What a file would say of the thing with one field changed: no defaults, and no fields of
     options that it lost.
     """
-    now = {f: getattr(thing, f) for f in fields_of(type(thing))}
-    lost = left_out(type(thing), {**now, name: value})
+    now = {f: getattr(record, f) for f in fields_of(type(record))}
+    lost = left_out(type(record), {**now, name: value})
     said = {
         f.name: now[f.name]
-        for f in fields_of(type(thing)).values()
+        for f in fields_of(type(record)).values()
         if f.name not in lost and now[f.name] != f.default
     }
     return {**said, name: value}

@@ -190,22 +190,22 @@ def finite(number: str | float | int, field: str) -> float:
     return value
 
 
-def _unit(text: str, wanted: str) -> tuple[float, str] | None:
+def _unit(text: str, unit: str) -> tuple[float, str] | None:
     """Factor and base unit of `text`, None if it is none; a lone prefix ("4M") takes the wanted
     unit."""
     numerator, _, denominator = (
         text.replace(" per ", "/").replace(" ", "").partition("/")
     )
-    if wanted == "token" and not denominator and numerator in BILLION:
-        return 1e9, wanted
+    if unit == "token" and not denominator and numerator in BILLION:
+        return 1e9, unit
     for table, rate in ((PER_SECOND, "/s"), (UNITS, "")):
         for name, (size, base) in table.items():
             if (
                 numerator.endswith(name)
-                and (scale := _prefix(numerator[: -len(name)], wanted))
+                and (scale := _prefix(numerator[: -len(name)], unit))
                 is not None
             ):
-                if base == "token" and wanted == LENGTH and not denominator:
+                if base == "token" and unit == LENGTH and not denominator:
                     return scale, LENGTH
                 if denominator == "" or (
                     denominator in ("s", "sec") and not rate
@@ -213,15 +213,13 @@ def _unit(text: str, wanted: str) -> tuple[float, str] | None:
                     return scale * size, base + ("/s" if denominator else rate)
                 if denominator in ("h", "hour") and not rate:
                     return scale * size, base + "/h"
-    if not denominator and (scale := _prefix(numerator, wanted)) is not None:
-        return scale, wanted
+    if not denominator and (scale := _prefix(numerator, unit)) is not None:
+        return scale, unit
     return None
 
 
-def _prefix(text: str, wanted: str) -> float | None:
-    return (
-        LENGTHS.get(text) if wanted == LENGTH else SI.get(text, IEC.get(text))
-    )
+def _prefix(text: str, unit: str) -> float | None:
+    return LENGTHS.get(text) if unit == LENGTH else SI.get(text, IEC.get(text))
 
 
 def example(unit: str) -> str:

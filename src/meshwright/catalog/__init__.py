@@ -185,16 +185,16 @@ OWN: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 """Kind -> name -> what somebody added for this process."""
 
 
-def add(kind: str, thing: Any) -> None:
+def add(kind: str, entry: Any) -> None:
     """A chip or network of one's own among those of the catalogue, until the process ends."""
-    OWN[kind][thing.name] = thing
+    OWN[kind][entry.name] = entry
     for known in (_tables, _index, _entry):
         known.cache_clear()
 
 
-def is_own(thing: object) -> bool:
+def is_own(entry: object) -> bool:
     """It was added for this process: elsewhere nobody knows its name."""
-    return any(thing in things.values() for things in OWN.values())
+    return any(entry in entries.values() for entries in OWN.values())
 
 
 def has_shipped(kind: str, name: str) -> bool:

@@ -59,10 +59,10 @@ class OneOf(tuple[str, ...]):
         return super().__new__(cls, words)
 
     @classmethod
-    def titled(cls, things: Mapping[str, Any]) -> OneOf:
+    def titled(cls, table: Mapping[str, Any]) -> OneOf:
         """The names of things that have a `title`."""
-        words = cls(*things)
-        words.titles = {name: thing.title for name, thing in things.items()}
+        words = cls(*table)
+        words.titles = {name: thing.title for name, thing in table.items()}
         return words
 
 

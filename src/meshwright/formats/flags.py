@@ -700,11 +700,11 @@ PIPELINED = ("schedule", "interleave", "stages", "microbatch_group")
 def layout_beside(own: Layout, words: Mapping[str, str]) -> dict[str, Any]:
     """What of a job's layout stays where words change some of it; replicas and places follow."""
     one = str(words.get("pp", "")).strip() == "1"
-    gone = ("dp", "placement", *(PIPELINED if one else ()))
+    unset = ("dp", "placement", *(PIPELINED if one else ()))
     return {
         f.name: value
         for f in fields(own)
-        if f.name not in gone and (value := getattr(own, f.name)) != f.default
+        if f.name not in unset and (value := getattr(own, f.name)) != f.default
     }
 
 

@@ -137,15 +137,15 @@ def batches(job: Job) -> Iterator[int]:
     """
     N = job.cluster.chips
     B = job.batch
-    seen = {job.batch}
+    tried = {job.batch}
     for d in sorted(divisors(N), reverse=True):
         near = max(round(B / d), 1) * d
         if (
             d >= 2 * math.gcd(N, B)
-            and near not in seen
+            and near not in tried
             and abs(near - B) <= BATCHES * B
         ):
-            seen.add(near)
+            tried.add(near)
             yield near
 
 

@@ -81,20 +81,20 @@ PARAMETERS = ("parameters", "active")
 """Of models, what is counted."""
 
 
-def _cells(kind: str, thing: Any) -> Iterator[str]:
+def _cells(kind: str, entry: Any) -> Iterator[str]:
     """The fields of KEY; of a network those of its dimensions, the fastest first."""
     if kind == "models":
-        total, active = parameters(thing), parameters(thing, True)
+        total, active = parameters(entry), parameters(entry, True)
         yield count(total, 4)
         yield count(active, 4) if active != total else ""
-    rows = [*_rows(thing, "")]
+    rows = [*_rows(entry, "")]
     for key in KEY[kind]:
         fields = [
             text for path, text, _ in rows if path.rpartition(".")[2] == key
         ]
         if key == "kv_heads" and not fields:
             # not stated: as many as there are heads
-            fields = [str(thing.K)]
+            fields = [str(entry.K)]
         yield "; ".join(fields)
 
 
@@ -121,29 +121,29 @@ def catalog_card(kind: str, name: str | None) -> Card:
             ),
             "--all: a table of them",
         )
-    thing = FINDERS[kind](name)
-    texts = {path: text for path, text, _ in _rows(thing, "")}
+    entry = FINDERS[kind](name)
+    texts = {path: text for path, text, _ in _rows(entry, "")}
     shown = [
         (
-            _query_path(thing, path),
+            _query_path(entry, path),
             text,
-            _origin(thing.sources, path) or _words(thing.sources.get("*", {})),
+            _origin(entry.sources, path) or _words(entry.sources.get("*", {})),
         )
         for path, text in texts.items()
         if path.rpartition(".")[2] in KEY[kind] and not path.endswith(".name")
     ]
     use = {
-        "chips": f"meshwright plan llama3-8b --on 64x{thing.name} --batch 1Mi",
-        "networks": f"meshwright plan llama3-8b --on 64x{thing.name} --batch 1Mi",
-        "models": f"meshwright plan {thing.name} --on 64xh100-sxm --batch 1Mi",
+        "chips": f"meshwright plan llama3-8b --on 64x{entry.name} --batch 1Mi",
+        "networks": f"meshwright plan llama3-8b --on 64x{entry.name} --batch 1Mi",
+        "models": f"meshwright plan {entry.name} --on 64xh100-sxm --batch 1Mi",
     }.get(kind)
     counted = (
-        f": {count(parameters(thing), 4)} parameters{active_words(thing)}"
-        if isinstance(thing, Model)
+        f": {count(parameters(entry), 4)} parameters{active_words(entry)}"
+        if isinstance(entry, Model)
         else ""
     )
     return Card(
-        f"{kind.removesuffix('s')} {thing.name}{counted}",
+        f"{kind.removesuffix('s')} {entry.name}{counted}",
         (
             CardTable(("field", "value", "source"), shown, most=9),
             *([Commands((use,))] if use else []),
@@ -152,10 +152,10 @@ def catalog_card(kind: str, name: str | None) -> Card:
     )
 
 
-def _query_path(thing: Any, path: str) -> str:
+def _query_path(entry: Any, path: str) -> str:
     """A field as `--over` and a file ask for it: network.nvlink.size for dims[0].size."""
-    if isinstance(thing, Network):
-        for i, dim in enumerate(thing.dims):
+    if isinstance(entry, Network):
+        for i, dim in enumerate(entry.dims):
             path = path.replace(f"dims[{i}]", f"network.{dim.name}")
     return path
 
@@ -187,33 +187,33 @@ def active_words(m: Model) -> str:
     )
 
 
-def details(thing: Chip | Network | Model | Framework) -> RenderableType:
+def details(entry: Chip | Network | Model | Framework) -> RenderableType:
     """One thing: every field with unit and origin."""
     table = text_table(
         "field | value | source",
         [
             (
-                _query_path(thing, path),
+                _query_path(entry, path),
                 text,
-                _origin(thing.sources, path) or "default" * default,
+                _origin(entry.sources, path) or "default" * default,
             )
-            for path, text, default in _rows(thing, "")
+            for path, text, default in _rows(entry, "")
         ],
         left=(1,),
     )
-    whole = thing.sources.get("*")
+    whole = entry.sources.get("*")
     lines = [Text(_words(whole), "dim")] if whole else []
-    if isinstance(thing, Model):
-        lines.append(Text(layers_words(thing)))
+    if isinstance(entry, Model):
+        lines.append(Text(layers_words(entry)))
     return Group(*lines, table)
 
 
-def _rows(thing: Any, path: str) -> Iterator[tuple[str, str, bool]]:
+def _rows(record: Any, path: str) -> Iterator[tuple[str, str, bool]]:
     """(path, text, whether nobody stated it: it is what the description takes by itself) of all
     fields that are set.
     """
-    for field in fields_of(type(thing)).values():
-        value = getattr(thing, field.name)
+    for field in fields_of(type(record)).values():
+        value = getattr(record, field.name)
         here = path + field.name
         if value in (None, "", ()) or field.name == "sources":
             continue

@@ -28,7 +28,7 @@ WIDTH = 100
 """Columns of a table in a notebook."""
 
 
-def frame(thing: Any) -> Any:
+def frame(answer: Any) -> Any:
     """A pandas DataFrame of the rows; BadInput where pandas is missing."""
     try:
         import pandas  # type: ignore[import-not-found, import-untyped, unused-ignore]
@@ -36,17 +36,17 @@ def frame(thing: Any) -> Any:
         raise BadInput(
             "to_frame() needs pandas: pip install 'meshwright[notebook]'"
         ) from None
-    return pandas.DataFrame(files.flat_rows(thing))
+    return pandas.DataFrame(files.flat_rows(answer))
 
 
-def text(thing: Any, term: str = "") -> str:
+def text(answer: Any, term: str = "") -> str:
     """The card of the command line, or a term of a prediction in full."""
     console = plain(Console, width=WIDTH, file=io.StringIO())
-    if term and not isinstance(thing, Prediction):
+    if term and not isinstance(answer, Prediction):
         raise BadInput(f"only a prediction has terms such as {term[:40]!r}")
-    card, *_ = _reports(thing)
+    card, *_ = _reports(answer)
     console.print(
-        explain.explanation_report(thing, term) if term else card(thing)
+        explain.explanation_report(answer, term) if term else card(answer)
     )
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
@@ -54,7 +54,7 @@ def text(thing: Any, term: str = "") -> str:
 Report = Callable[[Any], RenderableType]
 
 
-def _reports(thing: Any) -> tuple[Report, ...]:
+def _reports(answer: Any) -> tuple[Report, ...]:
     """What makes the card of a result, and what makes the tables behind it."""
     from . import (
         compare,
@@ -85,19 +85,19 @@ def _reports(thing: Any) -> tuple[Report, ...]:
         Comparison: (compare.comparison_card, compare.comparison_report),
         Logged: (compare.log_card, compare.of_log),
     }
-    return reports[type(thing)]
+    return reports[type(answer)]
 
 
-def html(thing: Any) -> str:
+def html(answer: Any) -> str:
     """The card of the command line and the tables behind it as HTML."""
     console = plain(Console, record=True, width=WIDTH, file=io.StringIO())
-    for report in _reports(thing):
-        console.print(report(thing))
+    for report in _reports(answer):
+        console.print(report(answer))
     code = '<pre style="line-height:1.2;font-family:monospace">{code}</pre>'
     return console.export_html(inline_styles=True, code_format=code)
 
 
-def plot(thing: Any, file: str | None = None) -> Any:
+def plot(answer: Any, file: str | None = None) -> Any:
     """The figure of a result; file: a .png or .svg that is written too."""
     files.suffix(file, files.PLOTS)
     try:
@@ -106,7 +106,7 @@ def plot(thing: Any, file: str | None = None) -> Any:
         raise BadInput(
             "plot() needs matplotlib: pip install 'meshwright[plot]'"
         ) from None
-    figure = figure_of(thing)
+    figure = figure_of(answer)
     if file:
         Path(file).write_bytes(plots.image(figure, Path(file).suffix))
     return figure

@@ -17,15 +17,15 @@ from ..search import Plan
 from ..sweep import Sweep
 
 
-def figure_of(thing: Any) -> Any:
+def figure_of(answer: Any) -> Any:
     """What `-o FILE.png` of the command line draws; BadInput for a result without a picture."""
     from . import plots
     from .limits_plots import of_limits
     from .roofline_plots import roofline_plot
 
-    if isinstance(thing, (Grid, Logged)):
+    if isinstance(answer, (Grid, Logged)):
         raise BadInput(
-            f"a {type(thing).__name__.lower()} has no picture: to_frame() gives its rows"
+            f"a {type(answer).__name__.lower()} has no picture: to_frame() gives its rows"
         )
     draw: dict[type, Callable[[Any], Any]] = {
         Sweep: plots.scaling,
@@ -37,15 +37,15 @@ def figure_of(thing: Any) -> Any:
             f"{c.predicted.job.model.name}: {c.predicted.layout.schedule}",
         ),
     }
-    if type(thing) in draw:
-        return draw[type(thing)](thing)
-    return plots.layouts(predictions_of(thing))
+    if type(answer) in draw:
+        return draw[type(answer)](answer)
+    return plots.layouts(predictions_of(answer))
 
 
-def predictions_of(thing: Any) -> list[Prediction]:
+def predictions_of(answer: Any) -> list[Prediction]:
     """The predictions in a result."""
-    if isinstance(thing, Prediction):
-        return [thing]
-    if isinstance(thing, Plan):
-        return [thing.best, *thing.alternatives] if thing.best else []
-    return [p for p in thing.predictions if p]
+    if isinstance(answer, Prediction):
+        return [answer]
+    if isinstance(answer, Plan):
+        return [answer.best, *answer.alternatives] if answer.best else []
+    return [p for p in answer.predictions if p]

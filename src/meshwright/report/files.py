@@ -172,25 +172,25 @@ def of_replay(replay: Replay) -> Writers:
     }
 
 
-def flat_rows(thing: Any) -> list[dict[str, Any]]:
+def flat_rows(answer: Any) -> list[dict[str, Any]]:
     """One flat row for each prediction in a result."""
-    if isinstance(thing, (Prediction, Plan)):
-        return [flat(p.to_dict()) for p in predictions_of(thing)]
-    if isinstance(thing, Sweep):
-        return thing.rows()
-    if isinstance(thing, Grid):
-        return [*thing.rows]
-    if isinstance(thing, Table):
-        return list(thing.rows())
-    return [flat(row) for row in _records(thing)]
+    if isinstance(answer, (Prediction, Plan)):
+        return [flat(p.to_dict()) for p in predictions_of(answer)]
+    if isinstance(answer, Sweep):
+        return answer.rows()
+    if isinstance(answer, Grid):
+        return [*answer.rows]
+    if isinstance(answer, Table):
+        return list(answer.rows())
+    return [flat(row) for row in _records(answer)]
 
 
-def _records(thing: Any) -> Iterator[dict[str, Any]]:
+def _records(answer: Any) -> Iterator[dict[str, Any]]:
     """The parts of a result that stand in rows: runs of a curve, ways to cut a layer, causes of a
     run, actions of a pipeline.
     """
-    if isinstance(thing, Limits):
-        for line in thing.lines:
+    if isinstance(answer, Limits):
+        for line in answer.lines:
             for p in line.curve.points:
                 d = p.to_dict()
                 yield {
@@ -200,13 +200,13 @@ def _records(thing: Any) -> Iterator[dict[str, Any]]:
                     **d["step"],
                     **bill(p, line.scenario),
                 }
-    elif isinstance(thing, Roofline):
-        for scheme in thing.to_dict()["schemes"]:
+    elif isinstance(answer, Roofline):
+        for scheme in answer.to_dict()["schemes"]:
             yield {k: v for k, v in scheme.items() if k != "curve"}
-    elif isinstance(thing, Replay):
-        yield from _actions(thing)
+    elif isinstance(answer, Replay):
+        yield from _actions(answer)
     else:
-        data = thing.to_dict()
+        data = answer.to_dict()
         yield {"name": "step", **data["step_time_s"]}
         yield from (data["causes"] or {"rows": ()})["rows"]
 

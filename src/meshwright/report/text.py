@@ -329,12 +329,12 @@ def evidence(p: Prediction) -> list[str]:
     if not of:
         return []
     assert p.certainty
-    seen = [f"{n:,} in {name}" for name, n in p.certainty.precisions.items()]
-    if len(seen) == 1:
-        seen = [f"all in {name}" for name in p.certainty.precisions]
+    counts = [f"{n:,} in {name}" for name, n in p.certainty.precisions.items()]
+    if len(counts) == 1:
+        counts = [f"all in {name}" for name in p.certainty.precisions]
     runs = (
         f"{of['rows']:,} of this kind"
-        f" ({': '.join(filter(None, (of['class'], ', '.join(seen))))})"
+        f" ({': '.join(filter(None, (of['class'], ', '.join(counts))))})"
         if of["rows"]
         else f"none of this kind ({of['class']})"
     )

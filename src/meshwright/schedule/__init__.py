@@ -27,10 +27,10 @@ def _all_in(files: list[str]) -> dict[str, Schedule]:
         for found in iter_modules(files)
     ]
     every = [
-        thing
+        value
         for module in modules
-        for thing in vars(module).values()
-        if isinstance(thing, Schedule)
+        for value in vars(module).values()
+        if isinstance(value, Schedule)
     ]
     every.sort(key=lambda s: (s.split_backward, s.chunks(2), s.name))
     return {s.name: s for s in every}

@@ -15,13 +15,13 @@ from .types import Action
 
 def numbered(program: str) -> list[Action]:
     """The actions of a program; B counts as an I and a W."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     actions = []
     for word in program.split():
         kind = word[0]
         digit = word[1]
         passes = "IW" if kind == "B" else kind
-        actions.append(Action(kind, int(digit), seen[passes[0] + digit]))
+        actions.append(Action(kind, int(digit), counts[passes[0] + digit]))
         for each in passes:
-            seen[each + digit] += 1
+            counts[each + digit] += 1
     return actions

@@ -413,16 +413,16 @@ def examined(
 
 def from_first(look: Callable[[], Any]) -> Any:
     """What the first rank sees, or the refusal that it meets, on all of them."""
-    seen: list[Any] = [None, None]
+    outcome: list[Any] = [None, None]
     if dist.get_rank() == 0:
         try:
-            seen[1] = look()
+            outcome[1] = look()
         except MeshwrightError as refused:
-            seen[0] = refused
-    dist.broadcast_object_list(seen, src=0)
-    if seen[0] is not None:
-        raise seen[0]
-    return seen[1]
+            outcome[0] = refused
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[0] is not None:
+        raise outcome[0]
+    return outcome[1]
 
 
 def damage(path: Path, index: dict[str, Any]) -> Damaged | None:

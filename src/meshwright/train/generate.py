@@ -123,11 +123,14 @@ def sampled_tokens(
     random = torch.Generator().manual_seed(seed)
     ids = list(start)
     for _ in range(count):
-        seen = torch.tensor([ids[-model.m.seq :]])
-        model.at = (range(seen.shape[1]),)
+        window = torch.tensor([ids[-model.m.seq :]])
+        model.at = (range(window.shape[1]),)
         ids.append(
             chosen(
-                model(seen)[0, -1, : model.m.vocab], temperature, top_k, random
+                model(window)[0, -1, : model.m.vocab],
+                temperature,
+                top_k,
+                random,
             )
         )
         yield ids[-1]

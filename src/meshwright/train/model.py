@@ -114,7 +114,7 @@ class Attention(nn.Module):
         self.window = window
         self.core: Any = attend
 
-    def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
+    def forward(self, x_BTD: Tensor, context: AttentionContext) -> Tensor:
         q_BTHh, k_BTKh, v_BTKh = (
             w(x_BTD).unflatten(-1, (-1, self.h))
             for w in (self.wq, self.wk, self.wv)
@@ -122,16 +122,16 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             q_BTHh = self.q_norm(q_BTHh)
             k_BTKh = self.k_norm(k_BTKh)
-        if seen.by is not None:
-            q_BTHh = rotate(q_BTHh, seen.by)
-            k_BTKh = rotate(k_BTKh, seen.by)
+        if context.by is not None:
+            q_BTHh = rotate(q_BTHh, context.by)
+            k_BTKh = rotate(k_BTKh, context.by)
         o_BTD: Tensor = self.wo(
             self.core(
                 q_BTHh,
                 k_BTKh,
                 v_BTKh,
-                seen.scores[self.window],
-                seen.kernels,
+                context.scores[self.window],
+                context.kernels,
             ).flatten(2)
         )
         return o_BTD
@@ -154,24 +154,24 @@ class Block(nn.Module):
             MixtureOfExperts(m) if kind.moe else FeedForward(m, m.ffn),
         )
 
-    def forward(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        return self.run(x_BTD, seen)
+    def forward(self, x_BTD: Tensor, context: AttentionContext) -> Tensor:
+        return self.run(x_BTD, context)
 
-    def run(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
+    def run(self, x_BTD: Tensor, context: AttentionContext) -> Tensor:
         """The layer, recomputed as it should be: what `compile_blocks` compiles."""
-        return self.way(self.compute, x_BTD, seen)
+        return self.way(self.compute, x_BTD, context)
 
-    def compute(self, x_BTD: Tensor, seen: AttentionContext) -> Tensor:
-        x_BTD, z_BTD = self.attend(x_BTD, seen)
+    def compute(self, x_BTD: Tensor, context: AttentionContext) -> Tensor:
+        x_BTD, z_BTD = self.attend(x_BTD, context)
         y_BTD: Tensor = x_BTD + self.ffn(z_BTD)
         return y_BTD
 
     def attend(
-        self, x_BTD: Tensor, seen: AttentionContext
+        self, x_BTD: Tensor, context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
         """The first half of a layer, and its norm for the second."""
         y_BTD: Tensor = x_BTD + self.attention(
-            self.attention_norm(x_BTD), seen
+            self.attention_norm(x_BTD), context
         )
         return y_BTD, self.ffn_norm(y_BTD)
 
@@ -309,9 +309,9 @@ class Decoder(nn.Module):
             if self.m.positions == "rope"
             else None
         )
-        seen = AttentionContext(by, self.scores(), kernel_order(x.device))
+        context = AttentionContext(by, self.scores(), kernel_order(x.device))
         for block in self.blocks:
-            x = block(x, seen)
+            x = block(x, context)
         if self.norm is not None and self.head is not None:
             x = self.head(self.norm(x))
         return x

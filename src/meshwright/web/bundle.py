@@ -59,12 +59,12 @@ def module(text: str) -> Module:
 def ordered(first: str, text: Text) -> dict[str, Module]:
     """The modules that one needs, each after those it imports."""
     read: dict[str, Module] = {}
-    seen: set[str] = set()
+    written: set[str] = set()
 
     def visit(name: str) -> None:
-        if name in seen:
+        if name in written:
             return
-        seen.add(name)
+        written.add(name)
         one = module(text(name))
         for _, other in one.imports:
             visit(other)

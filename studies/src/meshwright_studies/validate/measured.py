@@ -68,22 +68,22 @@ def comparisons(
     """Everything of the row that can be compared. base: what is the same of all its quantities;
     memory: what stays on the device is known.
     """
-    wanted = quantities_judged(row)
+    judged = quantities_judged(row)
     of = partial(replace, base)
     ran_out = of(
         quantity="out_of_memory", predicted=p.risk_of_oom if memory else None
     )
     m = table_of_row(row, "measured")
-    if m.get("oom") is True or "fits(memory)=False" in wanted:
+    if m.get("oom") is True or "fits(memory)=False" in judged:
         yield replace(ran_out, measured=1.0)
         return
-    if "layer_time" in wanted:
+    if "layer_time" in judged:
         for quantity, predicted, ms in layer_times(m, p):
             yield of(quantity=quantity, predicted=predicted, measured=ms / 1e3)
         return
     if (seconds := step_time(m, p.job)) is not None:
         yield replace(ran_out, measured=0.0)
-        if not wanted or {"step_time", "tflops/mfu"} & wanted:
+        if not judged or {"step_time", "tflops/mfu"} & judged:
             yield of(
                 quantity="step_time",
                 predicted=p.step_time_s,
@@ -92,7 +92,7 @@ def comparisons(
             )
     shown = (
         memory_of(m, text_of_row(row, "software"))
-        if memory and (not wanted or "memory" in wanted)
+        if memory and (not judged or "memory" in judged)
         else None
     )
     if shown:

@@ -150,9 +150,9 @@ def confusion(pairs: Iterable[tuple[float | None, bool]]) -> dict[str, Any]:
     """
     every = list(pairs)
     known = [(risk, ran_out) for risk, ran_out in every if risk is not None]
-    seen = Counter((risk > EVEN, ran_out) for risk, ran_out in known)
-    yes, no = seen[True, True], seen[False, False]
-    alarms, missed = seen[True, False], seen[False, True]
+    counts = Counter((risk > EVEN, ran_out) for risk, ran_out in known)
+    yes, no = counts[True, True], counts[False, False]
+    alarms, missed = counts[True, False], counts[False, True]
     out, ran = yes + missed, no + alarms
     squares = [(risk - ran_out) ** 2 for risk, ran_out in known]
     return {
