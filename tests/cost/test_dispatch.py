@@ -13,8 +13,6 @@ import pytest
 from meshwright import Job, Layout, catalog, predict
 from meshwright.cost.dispatch_kernels import has_dispatch_kernel, once_a_node
 from meshwright.cost.network import Fabric
-from meshwright.count import moe
-from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.count.model import count_microbatch
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
@@ -76,23 +74,6 @@ def test_measured_kernels_of_hybridep(way: str) -> None:
     assert abs(median(errors)) <= 0.05 and max(abs(e) for e in errors) <= 0.2
 
 
-def test_tokens_that_travel_once_are_copied_once() -> None:
-    """Four ranks, two experts a token: it is read by 7/4 ranks and written for 2 experts; an
-    all-to-all moves each copy four times.
-    """
-    layout = Layout(dp=4, ep=4)
-    job = Job("mixtral-8x7b", "8xh100-sxm", 8, layout)
-    copies, width = 2 * 4096.0, job.model.hidden * 2
-    once = replace(job, software=Software(dispatcher="hybridep"))
-    moved = [
-        moe.exchanged(
-            DeviceMicrobatch.from_layout(j, layout), copies, job.model.hidden
-        )[0].forward.memory
-        for j in (job, once)
-    ]
-    assert moved == [4 * copies * width, (1.75 / 2 + 1) * copies * width]
-
-
 @pytest.mark.parametrize(
     "draw",
     [
@@ -130,19 +111,6 @@ def test_kernels_that_nobody_measured_on_a_link_reach_the_lowest_share() -> (
     assert kernels.share("nvlink5", "") == 0.87
     assert kernels.share("infinity-fabric", "nvlink5") == 0.87
     assert kernels.share("my-link", "") == 0.75
-
-
-def test_a_job_that_names_its_dispatcher() -> None:
-    """Experts over four nodes: quicker with tokens that travel once to each."""
-    job = Job(
-        "qwen3-235b-a22b",
-        "64xh100-sxm",
-        64,
-        Layout(dp=64, ep=32, zero=1),
-    )
-    once = replace(job, software=Software(dispatcher="deepep"))
-    a, b = (predict(j).time_s["ep_comm"] for j in (job, once))
-    assert 0 < b < 0.7 * a
 
 
 def test_groups_of_experts_keep_a_token_to_fewer_nodes() -> None:

@@ -1,6 +1,4 @@
-"""Collectives over the dimensions of a network: the table of Subramanian et al. 2024, switches that
-add up, and meshes.
-"""
+"""Collectives over the dimensions of a network: switches that add up, and meshes."""
 
 from __future__ import annotations
 
@@ -8,98 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Dim, Network, assumptions, network
+from meshwright import Dim, Network
 from meshwright.cost.load import KINDS as COLLECTIVES
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
-from meshwright_studies.reproduce.lbl.defects import LBL_CODE
-
-FAST, SLOW = 0.7 * 900e9, 0.7 * 100e9
-"""B200: bytes a second that NVLink and InfiniBand reach, one way."""
-NEAR, FAR = 2.5e-6, 5e-6
-"""Latency of a hop inside and between domains."""
-LBL, CODE = (
-    Fabric.from_network(network("lbl-b200-nvs64"), how.network)
-    for how in (assumptions("lbl-2024"), LBL_CODE)
-)
-GROUPS = [
-    (1, 1),
-    (8, 1),
-    (64, 1),
-    (1, 8),
-    (1, 512),
-    (8, 16),
-    (2, 3),
-    (64, 4),
-    (4, 128),
-]
-VOLUMES = (0.0, 3e3, 1e6, 105e6, 8e9)
-
-
-def table(kind: str, V: float, near: int, far: int) -> float:
-    """Seconds as the paper's code has them, row by row: `near` ranks in a domain, `far` domains."""
-    p = near * far
-    share = 1.0 if kind in ("broadcast", "reduce") else (p - 1) / p
-    if V == 0 or p == 1:
-        return 0.0
-    if near == 1:
-        return FAR * (p - 1) + share * V / SLOW
-    if far == 1:
-        return NEAR * (p - 1) + share * V / FAST
-    twice = 2 if kind == "all_reduce" else 1
-    return (
-        twice * max(share * V / (near * SLOW), share * V / FAST)
-        + FAR * (far - 1)
-        + NEAR * (p - far)
-    )
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["all_gather", "reduce_scatter", "broadcast", "reduce", "all_reduce"],
-)
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("V", VOLUMES)
-def test_every_row_of_the_code_s_table(
-    kind: str, group: tuple[int, int], V: float
-) -> None:
-    assert CODE.time(kind, V, group) == pytest.approx(
-        table(kind, V, *group), rel=1e-12
-    )
-    if kind != "all_reduce":
-        assert LBL.time(kind, V, group) == CODE.time(kind, V, group)
-
-
-@pytest.mark.parametrize(
-    ("near", "stages"), [(1, 1), (1, 16), (4, 4), (4, 16), (8, 64), (2, 6)]
-)
-def test_pipeline_hop(near: int, stages: int) -> None:
-    """The mean over the p - 1 links, of which p / near - 1 leave the domain; the code takes those
-    as free unless all do.
-    """
-    V, group = 13e6, (near, stages // near)
-    slow = stages // near - 1
-    fast, far = NEAR + V / FAST, FAR + V / SLOW
-    links = max(stages - 1, 1)
-    assert LBL.how.hop == "mean"
-    assert LBL.load("send", V, group).seconds == pytest.approx(
-        ((links - slow) * fast + slow * far if stages > 1 else 0) / links
-    )
-    code = (
-        0.0
-        if stages == 1
-        else far
-        if near == 1
-        else (links - slow) * fast / links
-    )
-    assert CODE.load("send", V, group).seconds == pytest.approx(code)
-    worst = Fabric.from_network(
-        network("lbl-b200-nvs64"), replace(LBL.how, hop="slowest")
-    )
-    assert worst.load("send", V, group).seconds == pytest.approx(
-        0 if stages == 1 else far if slow else fast
-    )
-
 
 NVLINK, BEYOND = 360e9, 50e9
 """Bytes a second and way: NVLink of an H100 as NCCL reaches it, and a 400 Gbit/s interface."""

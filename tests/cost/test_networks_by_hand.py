@@ -241,6 +241,26 @@ def test_a_hop_between_stages() -> None:
     assert hop.link(links(dims=mesh), 0) == W0 / 4
 
 
+@pytest.mark.parametrize(
+    ("p", "v", "node"), [(16, 2, 4), (2, 3, 2), (4, 2, 1), (8, 1, 8)]
+)
+def test_shares_of_the_next_stage_by_counting(
+    p: int, v: int, node: int
+) -> None:
+    """Steps from stage to stage, chunk after chunk, inside a node and to another one; the other
+    layers stay on their chip.
+    """
+    crossings = [0, 0]
+    for stage in range(p * v - 1):
+        a, b = stage % p, (stage + 1) % p
+        crossings[0 if a // node == b // node else 1] += 1
+    layers = 40
+    shares = hop.next_stage((node, p // node), v, layers - 1)
+    assert [s * (layers - 1) for s in shares] == pytest.approx(
+        [layers - 1 - sum(crossings), *crossings]
+    )
+
+
 def test_ranks_drawn_and_the_farther_of_two() -> None:
     """Of 2 nodes of 4: oneself 1/8, in the node 3/8, beyond 1/2."""
     assert hop.any_rank((4.0, 2.0)) == (1 / 8, 3 / 8, 1 / 2)

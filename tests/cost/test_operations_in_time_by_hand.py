@@ -732,10 +732,6 @@ def test_sizes_on_a_device() -> None:
         5,
         10,
     )
-    assert Pass() == (0.0, 0.0, 0.0, (), (), "matrix", "", (), 1.0, (), 0.0)
     plain = Op("a", "vector", Pass(), Pass())
-    assert (plain.saved, plain.weights, plain.panels, plain.needed) == (0,) * 4
     assert plain._replace(inputs=3.0).needed == 3.0
     assert plain._replace(inputs=3.0, needs=0.0).needed == 0.0
-    assert Product(1.0, 1.0, 1.0).copies == 1.0
-    assert Message("all_to_all", "ep", 1.0).draw.copies == 1

@@ -45,18 +45,24 @@ T = 1024
 
 
 @pytest.mark.parametrize(
-    ("recompute", "passes", "scores"), [("none", 3, 7), ("full", 4, 9)]
+    ("recompute", "share", "passes", "scores"),
+    [
+        ("none", 1.0, 3, 7),
+        ("full", 1.0, 4, 9),
+        ("full", 0.25, 3.25, 7.5),
+        ("core_attn", 1.0, 3, 9),
+    ],
 )
 def test_executed_flops_by_hand(
-    recompute: str, passes: int, scores: int
+    recompute: str, share: float, passes: float, scores: float
 ) -> None:
     """Flash attention: 2 products of scores forward and 5 backward, each over the T (T + 1)/2 pairs
-    that the mask leaves; matrices 1 and 2 times; recomputation runs the layers, not the head,
-    forward once more."""
+    that the mask leaves; matrices 1 and 2 times; recomputation runs the layers, or a share of them,
+    not the head, forward once more."""
     pairs = T * (T + 1) / 2
     layers = passes * 2 * MATRICES * T + scores * 2 * pairs * 512 * 3
     counting = replace(REALISTIC.count, full="whole")
-    got = executed_flops(TOY, T, counting, "flash", recompute)
+    got = executed_flops(TOY, T, counting, "flash", recompute, share)
     assert got == pytest.approx(layers + 3 * 2 * 512 * 1000 * T, rel=1e-12)
 
 

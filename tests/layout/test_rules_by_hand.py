@@ -522,30 +522,6 @@ def test_learned_positions_are_as_many_as_tokens() -> None:
 # Where ranks lie.
 
 
-@pytest.mark.parametrize(
-    ("layout", "expected"),
-    [
-        (
-            cut("tp4 pp2 dp6"),
-            {"tp": (4, 1), "cp": (1, 1), "dp": (2, 3), "pp": (1, 2)},
-        ),
-        # 3 does not divide what 8 leaves: dp takes 2 of a node, pp waits
-        (
-            cut("tp3 pp2 dp4"),
-            {"tp": (3, 1), "cp": (1, 1), "dp": (2, 2), "pp": (1, 2)},
-        ),
-        (
-            cut("tp2 cp2 pp2"),
-            {"tp": (2, 1), "cp": (2, 1), "dp": (1, 1), "pp": (2, 1)},
-        ),
-    ],
-)
-def test_ranks_are_numbered_tp_first(
-    layout: Layout, expected: dict[str, tuple[float, float]]
-) -> None:
-    assert dict(placed(layout, (8, 1024)).placement) == expected
-
-
 def test_as_many_of_a_group_lie_in_each_node() -> None:
     """Nodes of 8: 20 replicas are 4 in each, 97 are 1, 10 beside pairs of tp are 2. Groups of 5
     begin anywhere in a node, so none is whole in one; nor is what lies 5 apart. Where the far

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 from meshwright import Chip, Cluster, Dim, Job, Layout, Model, Network
 from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.model import kind_counts, layer
+from meshwright.count.model import kinds, layer
 from meshwright.count.work import Op
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.layout.placement import placed
@@ -28,6 +31,9 @@ send the activation as each tp rank holds it.
 """
 
 
+ENDS = vocabulary.embedding, vocabulary.head
+
+
 def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
     """A job in bf16 on a cluster that only counts its chips; PyTorch's modules pad no vocabulary."""
     chip = Chip("", {"bf16": 1.0}, 1.0, 1.0, 1.0)
@@ -45,27 +51,17 @@ def job_of(model: Model, layout: Layout, batch: int, seq: int = 0) -> Job:
     )
 
 
-def operations(job: Job, ends: bool = True) -> list[Op]:
-    """Operations of all layers on one device (its share of each), with those of embedding and
-    head.
+def operations(
+    job: Job, layers: int | None = None, ends: Iterable[Any] = ENDS
+) -> list[Op]:
+    """Operations of all layers on one device, or of so many (its share of each), with those of
+    embedding and head, or of some of them.
     """
-    lead, body = kind_counts(job.model)
-    ops = [
-        op
-        for kind, n in (*lead, *body)
-        for op in layer(job, job.layout, kind) * n
-    ]
-    return (
-        ops
-        + [
-            *vocabulary.embedding(
-                DeviceMicrobatch.from_layout(job, job.layout)
-            ),
-            *vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout)),
-        ]
-        if ends
-        else ops
+    at = DeviceMicrobatch.from_layout(job, job.layout)
+    of_layers = (
+        layer(job, job.layout, kind) for kind in kinds(job.model)[:layers]
     )
+    return [*chain(*of_layers, *(end(at) for end in ends))]
 
 
 def sent(ops: list[Op], axis: str) -> Counter[tuple[str, int]]:

@@ -10,16 +10,12 @@ from typing import Any
 
 import pytest
 
-from meshwright import Job, Layout, Model, catalog
-from meshwright.count import vocabulary
+from meshwright import Layout, Model, catalog
 from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.model import layer
-from meshwright.count.work import Op
-from meshwright.describe.layers import Kind
 
 torch = pytest.importorskip("torch")
 from fake_cluster import Record, fake_cluster  # noqa: E402
-from messages import flops, job_of, sent  # noqa: E402
+from messages import ENDS, flops, job_of, operations, sent  # noqa: E402
 from sharded import Stage, cross_entropy, step, tensor_parallel  # noqa: E402
 from test_pipeline_torch import stage_of  # noqa: E402
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: E402
@@ -35,18 +31,10 @@ hold them.
 TP = 8
 
 
-def device(job: Job, layers: int, *ends: Any) -> list[Op]:
-    """Operations of so many layers and of the given ends."""
-    return [
-        *layer(job, job.layout, Kind(None, False)) * layers,
-        *(op for end in ends for op in end(job, job.layout)),
-    ]
-
-
 def test_fully_sharded_over_128() -> None:
     """tp 8, dp 128 with ZeRO-3, one sequence a rank."""
     job = job_of(GPT3, Layout(tp=TP, dp=128, zero=3), 128)
-    ops = device(job, 96, vocabulary.embedding, vocabulary.head)
+    ops = operations(job)
     with fake_cluster(dp=128, tp=TP) as (mesh, record):
         stage = Stage(GPT3, range(96), flash)
         tensor_parallel(stage, GPT3, mesh["tp"], True)
@@ -90,20 +78,19 @@ def run_stage(model: Model, rank: int, pp: int, m: int) -> Record:
 
 
 @pytest.mark.parametrize(
-    ("rank", "end"),
-    [(0, vocabulary.embedding), (3, None), (7, vocabulary.head)],
+    ("rank", "ends"), [(0, ENDS[:1]), (3, ()), (7, ENDS[1:])]
 )
-def test_pipeline_of_8(rank: int, end: Any) -> None:
+def test_pipeline_of_8(rank: int, ends: Any) -> None:
     """tp 8, pp 8, dp 16, 16 microbatches: the first, a middle and the last stage."""
     pp, m = 8, 16
     job = job_of(GPT3, Layout(tp=TP, pp=pp, dp=16), 16 * m)
-    ops = device(job, 96 // pp, *([end] if end else []))
+    ops = operations(job, 96 // pp, ends)
     record = run_stage(GPT3, rank, pp, m)
     assert record.flops == m * flops(ops)
     assert record.over("tp") == {
         key: m * n for key, n in sent(ops, "tp").items()
     }
-    neighbours = 1 if end else 2
+    neighbours = 1 if ends else 2
     assert record.over("pp") == {
         (
             "send",

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from meshwright import Layout, Model
-from meshwright.count import vocabulary
 from meshwright.count.microbatch import DeviceMicrobatch
-from meshwright.count.model import kinds, layer
 
 torch = pytest.importorskip("torch")
 import architectures as known  # noqa: E402
 from fake_cluster import Record, fake_cluster  # noqa: E402
-from messages import job_of, sent  # noqa: E402
+from messages import ENDS, job_of, operations, sent  # noqa: E402
 from sharded import Stage, cross_entropy, tensor_parallel  # noqa: E402
 from torch.distributed.pipelining import PipelineStage  # noqa: E402
 from torch.distributed.pipelining.schedules import get_schedule_class  # noqa: E402
@@ -109,18 +107,7 @@ def test_boundaries(name: str, v: int, rank: int, sequence: bool) -> None:
             int(DeviceMicrobatch.from_layout(job, job.layout).stage_message),
         ): m * boundaries
     }
-    layers = [
-        op
-        for kind in kinds(model)[: model.layers // pp]
-        for op in layer(job, job.layout, kind)
-    ]
-    end = (
-        vocabulary.head(DeviceMicrobatch.from_layout(job, job.layout))
-        if rank
-        else vocabulary.embedding(
-            DeviceMicrobatch.from_layout(job, job.layout)
-        )
-    )
+    ops = operations(job, model.layers // pp, [ENDS[rank]])
     assert record.over("tp") == {
-        key: n * m for key, n in sent([*layers, *end], "tp").items()
+        key: n * m for key, n in sent(ops, "tp").items()
     }

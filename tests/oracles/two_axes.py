@@ -3,7 +3,7 @@ that a chip receives from another one is counted, forward and backward.
 
 Activations lie as [B_X, D_Y], weights as [D_X, F_Y]; what is gathered, reduced and scattered stands in
 `layer`. Gradients come from autograd: the backward pass of each collective is another one, which counts
-too.
+too when its gradient is there.
 """
 
 from __future__ import annotations
@@ -12,119 +12,52 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 
 NUMBER, STATISTIC = 2, 4
 """Bytes of an activation or weight, and of what norms add up, on a real chip."""
 
 
-@dataclass
-class Wire:
-    """Bytes that all chips received: (axis, pass) -> bytes."""
-
-    received: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def carry(
-        self, axis: str, going: str, to: int, elements: int, width: int
-    ) -> None:
-        """So many chips receive so many elements each."""
-        self.received[axis, going] += to * elements * width
+Wire = Counter[tuple[str, str]]
+"""Bytes that all chips received: (axis, pass) -> bytes."""
+PASS = {"now": "forward"}
+"""What runs again for the backward pass counts there."""
+Sent = Callable[[int], None]
+"""Counts a number of elements that all chips together receive, now."""
 
 
-def going() -> str:
-    """Autograd runs backward passes without gradients of their own."""
-    return "forward" if PASS["forward"] else "backward"
-
-
-PASS = {"forward": True}
-
-
-class Gather(Function):
+def gather(sent: Sent, dim: int, parts: Sequence[Tensor]) -> list[Tensor]:
     """Each chip ends with the parts of all, side by side along `dim`; backward, gradients of the
     copies are added up and each chip keeps its part."""
-
-    @staticmethod
-    def forward(ctx: Any, wire: Wire, axis: str, dim: int, *parts: Tensor):  # type: ignore[no-untyped-def,override]
-        ctx.wire, ctx.axis, ctx.dim, ctx.n = wire, axis, dim, len(parts)
-        n = len(parts)
-        wire.carry(axis, going(), n, (n - 1) * parts[0].numel(), NUMBER)
-        whole = torch.cat(parts, dim)
-        return tuple(whole.clone() for _ in parts)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor):  # type: ignore[no-untyped-def,override]
-        return None, None, None, *scattered(ctx, grads)
+    n, whole = len(parts), torch.cat(tuple(parts), dim)
+    passed = (n - 1) * whole.numel()
+    sent(passed)
+    whole.register_hook(lambda gradient: sent(passed))
+    return [whole.clone() for _ in parts]
 
 
-class Scatter(Function):
+def scatter(sent: Sent, dim: int, sums: Sequence[Tensor]) -> list[Tensor]:
     """Partial sums of all chips are added up, each keeps its part; backward, parts are gathered."""
-
-    @staticmethod
-    def forward(ctx: Any, wire: Wire, axis: str, dim: int, *sums: Tensor):  # type: ignore[no-untyped-def,override]
-        ctx.wire, ctx.axis, ctx.dim, ctx.n = wire, axis, dim, len(sums)
-        return tuple(scattered(ctx, sums))
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor):  # type: ignore[no-untyped-def,override]
-        n = ctx.n
-        ctx.wire.carry(
-            ctx.axis, "backward", n, (n - 1) * grads[0].numel(), NUMBER
-        )
-        whole = torch.cat(grads, ctx.dim)
-        return None, None, None, *(whole.clone() for _ in grads)
+    n, total = len(sums), torch.stack(tuple(sums)).sum(0)
+    passed = (n - 1) * total.numel()
+    sent(passed)
+    total.register_hook(lambda gradient: sent(passed))
+    return [part.clone() for part in total.chunk(n, dim)]
 
 
-def scattered(ctx: Any, sums: Sequence[Tensor]) -> list[Tensor]:
-    """Every chip receives its part of each other one's partial sum."""
-    n = len(sums)
-    ctx.wire.carry(
-        ctx.axis, going(), n, (n - 1) * sums[0].numel() // n, NUMBER
-    )
-    total = torch.stack(tuple(sums)).sum(0)
-    return [part.clone() for part in total.chunk(n, ctx.dim)]
-
-
-class Reduce(Function):
+def reduce(sent: Sent, dim: int, sums: Sequence[Tensor]) -> list[Tensor]:
     """All chips end with the sum: parts are scattered and gathered, both ways."""
-
-    @staticmethod
-    def forward(ctx: Any, wire: Wire, axis: str, width: int, *sums: Tensor):  # type: ignore[no-untyped-def,override]
-        ctx.wire, ctx.axis, ctx.width = wire, axis, width
-        return reduced(ctx, sums, going())
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor):  # type: ignore[no-untyped-def,override]
-        return None, None, None, *reduced(ctx, grads, "backward")
+    n, total = len(sums), torch.stack(tuple(sums)).sum(0)
+    passed = 2 * (n - 1) * total.numel()
+    sent(passed)
+    total.register_hook(lambda gradient: sent(passed))
+    return [total.clone() for _ in sums]
 
 
-def reduced(ctx: Any, sums: Sequence[Tensor], way: str) -> tuple[Tensor, ...]:
-    n = len(sums)
-    part = sums[0].numel() / n
-    ctx.wire.received[ctx.axis, way] += n * 2 * (n - 1) * part * ctx.width
-    total = torch.stack(tuple(sums)).sum(0)
-    return tuple(total.clone() for _ in sums)
-
-
-class Again(Function):
-    """Keeps inputs alone, and runs again when gradients are asked for."""
-
-    @staticmethod
-    def forward(ctx: Any, run: Callable[..., Any], *inputs: Tensor):  # type: ignore[no-untyped-def,override]
-        ctx.run, ctx.inputs = run, inputs
-        return run(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor):  # type: ignore[no-untyped-def,override]
-        with torch.enable_grad():
-            inputs = [t.detach().requires_grad_() for t in ctx.inputs]
-            torch.autograd.backward(ctx.run(*inputs), grads)
-        return None, *(t.grad for t in inputs)
-
-
+Collective = Callable[[Sent, int, Sequence[Tensor]], list[Tensor]]
 Grid = list[list[Tensor]]
 """A tensor on every chip: [x][y]."""
 
@@ -135,7 +68,7 @@ class Mesh:
 
     X: int
     Y: int
-    wire: Wire = field(default_factory=Wire)
+    wire: Wire = field(default_factory=Counter)
 
     def place(self, whole: Tensor, x: int | None, y: int | None) -> Grid:
         """Parts along these dimensions of a tensor (None: whole on that axis)."""
@@ -155,17 +88,24 @@ class Mesh:
             for x in range(self.X)
         ]
 
-    def over_y(self, kind: type[Function], grid: Grid, what: int) -> Grid:
-        """A collective of each row."""
-        return [
-            list(kind.apply(self.wire, "y", what, *row))  # type: ignore[no-untyped-call]
-            for row in grid
-        ]
+    def sent(self, axis: str, width: int) -> Sent:
+        """Over an axis, in numbers of so many bytes."""
 
-    def over_x(self, kind: type[Function], grid: Grid, what: int) -> Grid:
+        def add(elements: int) -> None:
+            self.wire[axis, PASS["now"]] += elements * width
+
+        return add
+
+    def over_y(
+        self, kind: Collective, grid: Grid, dim: int = 0, width: int = NUMBER
+    ) -> Grid:
+        """A collective of each row."""
+        return [kind(self.sent("y", width), dim, row) for row in grid]
+
+    def over_x(self, kind: Collective, grid: Grid, dim: int) -> Grid:
         """A collective of each column."""
         columns = [
-            kind.apply(self.wire, "x", what, *column)  # type: ignore[no-untyped-call]
+            kind(self.sent("x", NUMBER), dim, column)
             for column in zip(*grid, strict=True)
         ]
         return [list(row) for row in zip(*columns, strict=True)]
@@ -235,7 +175,7 @@ def norm(mesh: Mesh, x: Grid, scale: Grid, s: Shape) -> Grid:
         squares = (part * part).sum(-1)
         return squares[None] if s.rms else torch.stack((part.sum(-1), squares))
 
-    total = mesh.over_y(Reduce, mesh.each(sums, x), STATISTIC)
+    total = mesh.over_y(reduce, mesh.each(sums, x), width=STATISTIC)
 
     def scaled(part: Tensor, total: Tensor, by: Tensor) -> Tensor:
         mean = 0.0 if s.rms else total[0][..., None] / s.D
@@ -264,42 +204,25 @@ def layer(mesh: Mesh, x: Grid, w: dict[str, Grid], s: Shape) -> Grid:
     w = {
         name: grid
         if grid[0][0].dim() == 1
-        else mesh.over_x(Gather, grid, 0 if name in COLUMNS else 1)
+        else mesh.over_x(gather, grid, 0 if name in COLUMNS else 1)
         for name, grid in w.items()
     }
 
     def columns(x: Grid, *names: str) -> list[Grid]:
         """The input gathered over y, by each matrix."""
 
-        def run(*flat: Tensor) -> tuple[Tensor, ...]:
-            rows = [
-                list(flat[i * mesh.Y : (i + 1) * mesh.Y])
-                for i in range(mesh.X)
-            ]
-            wide = mesh.over_y(Gather, rows, -1)
-            found = [mesh.each(torch.matmul, wide, w[name]) for name in names]
-            return tuple(t for grid in found for row in grid for t in row)
+        def run(x: Grid) -> list[Grid]:
+            wide = mesh.over_y(gather, x, -1)
+            return [mesh.each(torch.matmul, wide, w[name]) for name in names]
 
-        flat = [t for row in x for t in row]
-        out = (
-            Again.apply(run, *flat)  # type: ignore[no-untyped-call]
-            if s.regathered
-            else run(*flat)
-        )
-        cells = mesh.X * mesh.Y
-        return [
-            [
-                list(
-                    out[i * cells + r * mesh.Y : i * cells + (r + 1) * mesh.Y]
-                )
-                for r in range(mesh.X)
-            ]
-            for i in range(len(names))
-        ]
+        if not s.regathered:
+            return run(x)
+        found: list[Grid] = checkpoint(run, x, use_reentrant=False)
+        return found
 
     def rows(x: Grid, name: str) -> Grid:
         """Partial sums over y, scattered along the hidden size."""
-        return mesh.over_y(Scatter, mesh.each(torch.matmul, x, w[name]), -1)
+        return mesh.over_y(scatter, mesh.each(torch.matmul, x, w[name]), -1)
 
     q, k, v = columns(norm(mesh, x, w["attention norm"], s), "q", "k", "v")
     mixed = mesh.each(lambda *qkv: attend(s, *qkv), q, k, v)
@@ -315,7 +238,7 @@ class Run:
 
     out: Tensor
     gradients: dict[str, Tensor]
-    received: Counter[tuple[str, str]]
+    received: Wire
     held: int
     """Elements of the activation between two layers on a chip."""
 
@@ -326,10 +249,10 @@ def run(X: int, Y: int, s: Shape) -> Run:
     torch.manual_seed(1)
     x = torch.randn(s.b, s.T, s.D, dtype=torch.float64)
     w = lay(mesh, weights(s))
-    PASS["forward"] = True
+    PASS["now"] = "forward"
     out = layer(mesh, mesh.place(x, 0, 2), w, s)
     loss = sum((t * t).sum() for row in out for t in row)
-    PASS["forward"] = False
+    PASS["now"] = "backward"
     loss.backward()  # type: ignore[union-attr]
 
     def whole(name: str, grid: Grid) -> Tensor:
@@ -349,6 +272,6 @@ def run(X: int, Y: int, s: Shape) -> Run:
     return Run(
         torch.cat([torch.cat(row, 2) for row in out], 0).detach(),
         {name: whole(name, grid) for name, grid in w.items()},
-        mesh.wire.received,
+        mesh.wire,
         out[0][0].numel(),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from meshwright import Job, Layout, predict
-from meshwright.count.model import parameters
 from meshwright.describe.framework import framework
 from meshwright.describe.software import Software
 from meshwright.layout.practice import not_proposed
@@ -19,20 +18,6 @@ RANKS = 8
 
 def job(model: str = "llama3-8b", **more: object) -> Job:
     return Job(model, f"{RANKS}xh200-sxm", 8, **{**GIVEN, **more})
-
-
-@pytest.mark.parametrize("zero", [0, 1, 2, 3])
-def test_a_parameter_takes_sixteen_bytes_of_which_stages_cut_more(
-    zero: int,
-) -> None:
-    """Weights 2, gradients 2, and fp32 master, momentum and variance 12."""
-    use = predict(job(), Layout(dp=RANKS, zero=zero)).memory_bytes
-    each = [2.0, 2.0, 12.0]
-    for kind, stage in enumerate((3, 2, 1)):
-        each[kind] /= RANKS if zero >= stage else 1
-    N = float(parameters(job().model))
-    held = [use[kind] / N for kind in ("weights", "gradients", "optimizer")]
-    assert held == pytest.approx(each, rel=1e-9)
 
 
 def test_gradients_are_copied_for_the_step_a_group_at_a_time() -> None:

@@ -72,16 +72,6 @@ def test_experts_are_sharded_in_groups_too() -> None:
         predict(job, Layout(dp=64, ep=8, zero=1, dp_replicate=16))
 
 
-def test_what_shards_nothing_has_no_groups() -> None:
-    job = Job("llama3-8b", "64xh100-sxm", 64)
-    for wrong in (
-        {"zero": 0, "dp_replicate": 2},
-        {"zero": 3, "dp_replicate": 3},
-    ):
-        with refusal("dp_replicate . must divide dp 64"):
-            predict(job, Layout(dp=64, **wrong))
-
-
 def test_a_plan_takes_groups_of_a_node_where_they_are_faster() -> None:
     """Small weights, slow links between nodes, every microbatch waits: copies of what a node shards
     win.

@@ -150,20 +150,3 @@ def test_405_billion_replayed_exactly() -> None:
     for one in seconds.values():
         assert one.closed_s == pytest.approx(one.exact_s, rel=1e-9)
     assert len({round(one.exact_s, 9) for one in seconds.values()}) == 1
-
-
-def test_stages_of_a_recipe_in_megatrons_words() -> None:
-    """Megatron-Bridge, kimi_k2.py: pp 16 x 2 chunks, Et|(tt|)*30L: the last stage has the loss alone."""
-    layout = Layout(
-        tp=8,
-        pp=16,
-        dp=8,
-        ep=64,
-        schedule="interleaved",
-        interleave=2,
-        zero=1,
-        stages="Et|(tt|)*30L",
-    )
-    job = Job("kimi-k2", "1024xh100-sxm", 8192)
-    assert layout.stages == "1,2*30,0"
-    assert broken(job, placed(layout, job.cluster.sizes)) == []

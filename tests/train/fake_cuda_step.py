@@ -16,15 +16,7 @@ from unittest import mock
 import torch
 from fake_cuda import Found
 from jobs import job
-from test_semantics import (
-    AXES,
-    EIGHT,
-    EXPERTS,
-    MORE_EXPERTS,
-    PAIRS,
-    SETTINGS,
-    batch,
-)
+from test_semantics import EVERY, SETTINGS, batch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,9 +33,6 @@ from meshwright.train.traffic import Sent, TrafficCounter, axes_of
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import gpu  # noqa: E402
 
-TABLES = AXES, PAIRS, EIGHT, EXPERTS, MORE_EXPERTS
-EVERY = {name: table[name] for table in TABLES for name in table}
-assert len(EVERY) == sum(map(len, TABLES)), "two layouts have one name"
 CHECK = "gpu-check "
 """Before the name of a layout of benchmarks/gpu.py, which runs as it does there."""
 WAITED: list[str] = []

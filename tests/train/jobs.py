@@ -140,6 +140,22 @@ def reference(
     """
     decoder = Decoder(model, range(model.layers), SEQ)
     initialise(decoder, model, settings.seed)
+    optimizer = adamw(decoder, settings)
+    found: dict[str, Any] = {"losses": [], "norms": []}
+    for step in range(settings.steps):
+        optimizer.zero_grad()
+        value = backward(decoder, step, batch)
+        norm = clipped_update(decoder, optimizer, step, settings)
+        found["losses"].append(value)
+        found["norms"].append(float(norm))
+    found["weights"] = {
+        n: p.detach().clone() for n, p in decoder.named_parameters()
+    }
+    return found
+
+
+def adamw(decoder: Decoder, settings: Settings) -> torch.optim.AdamW:
+    """PyTorch's, where matrices decay and nothing else."""
     named = dict(decoder.named_parameters())
     matrices = [
         p for name, p in named.items() if p.ndim > 1 and "bias" not in name
@@ -149,23 +165,20 @@ def reference(
         {"params": matrices, "weight_decay": settings.weight_decay or 0.0},
         {"params": vectors, "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
-    found: dict[str, Any] = {"losses": [], "norms": []}
-    for step in range(settings.steps):
-        optimizer.zero_grad()
-        value = backward(decoder, step, batch)
-        norm = torch.nn.utils.clip_grad_norm_(
-            decoder.parameters(), settings.clip or 1e30
-        )
-        for group in optimizer.param_groups:
-            group["lr"] = rate(step, settings)
-        optimizer.step()
-        found["losses"].append(value)
-        found["norms"].append(float(norm))
-    found["weights"] = {
-        n: p.detach().clone() for n, p in decoder.named_parameters()
-    }
-    return found
+    return torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
+
+
+def clipped_update(
+    decoder: Decoder, optimizer: Any, step: int, settings: Settings
+) -> Tensor:
+    """The norm of the gradient before it was clipped."""
+    norm: Tensor = torch.nn.utils.clip_grad_norm_(
+        decoder.parameters(), settings.clip or 1e30
+    )
+    for group in optimizer.param_groups:
+        group["lr"] = rate(step, settings)
+    optimizer.step()
+    return norm
 
 
 def backward(decoder: Decoder, step: int, batch: int) -> float:

@@ -15,6 +15,7 @@ import torch.distributed as dist  # noqa: E402
 from jobs import LLAMA, SETTINGS, job, share, tokens  # noqa: E402
 from small_runs import described  # noqa: E402
 
+from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.layout import Layout  # noqa: E402
 from meshwright.formats.run_folder import metrics  # noqa: E402
 from meshwright.train import checkpoint, loop, session  # noqa: E402
@@ -117,12 +118,13 @@ def test_a_run_a_step_ahead_writes_the_same(
 
 
 def test_one_message_of_a_step_goes_to_all_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: Shell
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """It has loss, norm, CPU seconds, bytes of each rank and whether to stop; one more is sent by
-    the checkpoint at the end.
+    the checkpoint at the end. Told is the fullest of two ranks, each with about half of all.
     """
-    monkeypatch.chdir(tmp_path)
     send, sent = dist.all_reduce, []
 
     def counted(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +135,9 @@ def test_one_message_of_a_step_goes_to_all_ranks(
 
     monkeypatch.setattr(dist, "all_reduce", counted)
     of = job(LLAMA, Layout(dp=2, zero=1, microbatch=4))
-    shell("train", described(of, steps=4, data="synthetic", lr=1e-3))
+    named = described(of, steps=4, data="synthetic", lr=1e-3)
+    assert cli.run(["train", named]) == 0
+    assert "GiB on the fullest rank" in capfd.readouterr().err
     for rank in range(2):
         found = Path(f"{rank}.sent").read_text()
         assert found == str([2 + 2 + 2] * 4 + [1])

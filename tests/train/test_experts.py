@@ -17,6 +17,8 @@ from jobs import (  # noqa: E402
     SEQ,
     SETTINGS,
     VOCAB,
+    adamw,
+    clipped_update,
     each_rank,
     job,
     share,
@@ -80,15 +82,7 @@ def plain(model: Model, steps: int) -> dict[str, Any]:
     seen: list[Any] = []
     for moe in mixtures:
         moe.router.register_forward_hook(lambda *a: seen.append(a[2]))
-    matrices = [p for p in decoder.parameters() if p.ndim > 1]
-    vectors = [p for p in decoder.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": SETTINGS.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        betas=(0.9, 0.95),
-    )
+    optimizer = adamw(decoder, SETTINGS)
     losses = []
     for step in range(steps):
         seen.clear()
@@ -105,10 +99,7 @@ def plain(model: Model, steps: int) -> dict[str, Any]:
             total = total + STRONG * L + Z * squares.mean()
             every.append(loads)
         total.backward()
-        torch.nn.utils.clip_grad_norm_(decoder.parameters(), SETTINGS.clip)
-        for group in optimizer.param_groups:
-            group["lr"] = SETTINGS.lr * min(1.0, (step + 1) / SETTINGS.warmup)
-        optimizer.step()
+        clipped_update(decoder, optimizer, step, SETTINGS)
         for moe, loads in zip(mixtures, every, strict=True):
             moe.favour_E += RATE * (loads.mean() - loads).sign()
         losses.append(float(loss.detach()))

@@ -25,6 +25,8 @@ from meshwright.train.launch import RankFailed, fork_ranks  # noqa: E402
 from meshwright.train.model import Decoder  # noqa: E402
 from meshwright.train.watchdog import LOOKS, Vigil, Watch  # noqa: E402
 
+Work = Callable[[torch.device], None]
+
 
 def killed(device: torch.device) -> None:
     if dist.get_rank() == 1:
@@ -45,25 +47,28 @@ def refusing(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "says"),
+    ("work", "says", "code"),
     [
         (
             killed,
             "rank 1 of 3 was killed by SIGKILL; the other ranks were ended",
+            3,
         ),
-        (raising, "rank 1 of 3 stopped: ZeroDivisionError: by nothing"),
-        (refusing, "rank 1 of 3 stopped: this is wrong"),
+        (raising, "rank 1 of 3 stopped: ZeroDivisionError: by nothing", 3),
+        # a mistake of the user, who makes it again at every try
+        (refusing, "rank 1 of 3 stopped: this is wrong", 2),
     ],
 )
 def test_one_rank_ends_all(
-    work: Callable[[torch.device], None], says: str, tmp_path: Path
+    work: Work, says: str, code: int, tmp_path: Path
 ) -> None:
     def noting(device: torch.device) -> None:
         (tmp_path / str(os.getpid())).touch()
         work(device)
 
-    with pytest.raises(RankFailed, match=says):
+    with pytest.raises(RankFailed, match=says) as found:
         fork_ranks(noting, 3, timeout_s=60)
+    assert (found.value.exit_code, found.value.again) == (code, code == 3)
     for pid in map(int, os.listdir(tmp_path)):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
@@ -85,35 +90,20 @@ def test_who_is_asked_to_end_says_so() -> None:
     assert not found.value.again
 
 
-def halting(device: torch.device) -> None:
-    """Rank 1 is stopped in step 5."""
-    for step in range(10):
-        watchdog.beat(f"step {step}")
-        if (step, dist.get_rank()) == (5, 1):
-            time.sleep(0.5)  # it has said so
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
+def standing_still(stopped: bool, *ranks: int) -> Work:
+    """These ranks come no further than step 5: a signal stops them, or they do something else."""
 
+    def dawdling(device: torch.device) -> None:
+        for step in range(10):
+            watchdog.beat(f"step {step}")
+            if step == 5 and dist.get_rank() in ranks:
+                time.sleep(0.5)  # it has said so
+                if stopped:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                time.sleep(1000)
+            dist.barrier()
 
-def all_stopped(device: torch.device) -> None:
-    """The first two ranks are stopped in step 5, so that none is left of those that look at others
-    under torchrun.
-    """
-    for step in range(10):
-        watchdog.beat(f"step {step}")
-        if step == 5 and dist.get_rank() < 2:
-            time.sleep(0.5)  # it has said so
-            os.kill(os.getpid(), signal.SIGSTOP)
-        dist.barrier()
-
-
-def dawdling(device: torch.device) -> None:
-    """Rank 2 does something else in step 5."""
-    for step in range(10):
-        watchdog.beat(f"step {step}")
-        if (step, dist.get_rank()) == (5, 2):
-            time.sleep(1000)
-        dist.all_reduce(torch.ones(1))
+    return dawdling
 
 
 def deadlocked(device: torch.device) -> None:
@@ -125,14 +115,16 @@ def deadlocked(device: torch.device) -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "says"),
+    ("work", "world", "says"),
     [
         (
-            halting,
+            standing_still(True, 1),
+            3,
             "no progress for 3 s: rank 1 at step 5, stopped by a signal, of 3 ranks",
         ),
         (
-            dawdling,
+            standing_still(False, 2),
+            3,
             (
                 "no progress for 3 s: rank 2 at step 5, test_launch.py line [0-9]+ in dawdling, of"
                 " 3 ranks"
@@ -140,26 +132,20 @@ def deadlocked(device: torch.device) -> None:
         ),
         (
             deadlocked,
+            3,
             (
                 "3 s: rank 0 at step 0, test.* in deadlocked; rank 1 at step 0.*; rank 2 at step"
                 " 0.* of 3 ranks"
             ),
         ),
-    ],
-)
-def test_who_hangs_is_named(
-    work: Callable[[torch.device], None], says: str
-) -> None:
-    with pytest.raises(RankFailed, match=says) as found:
-        fork_ranks(work, 3, timeout_s=3)
-    assert found.value.again
-
-
-@pytest.mark.parametrize(
-    ("world", "named"),
-    [
-        (1, "rank 0 at step 5, stopped by a signal, of 1 ranks"),
+        # under torchrun nobody would be left who looks
         (
+            standing_still(True, 0),
+            1,
+            "rank 0 at step 5, stopped by a signal, of 1 ranks",
+        ),
+        (
+            standing_still(True, 0, 1),
             3,
             (
                 "rank 0 at step 5, stopped by a signal; rank 1 at step 5, stopped by a signal,"
@@ -168,12 +154,11 @@ def test_who_hangs_is_named(
         ),
     ],
 )
-def test_ranks_are_watched_when_the_first_are_stopped(
-    world: int, named: str
-) -> None:
-    """By the process that forked them; under torchrun nobody would be left."""
-    with pytest.raises(RankFailed, match=named):
-        fork_ranks(all_stopped, world, timeout_s=3)
+def test_who_hangs_is_named(work: Work, world: int, says: str) -> None:
+    """By the process that forked the ranks."""
+    with pytest.raises(RankFailed, match=says) as found:
+        fork_ranks(work, world, timeout_s=3)
+    assert found.value.again
 
 
 def test_ranks_that_hang_leave_their_last_collectives(
@@ -185,7 +170,7 @@ def test_ranks_that_hang_leave_their_last_collectives(
         monkeypatch.setenv(name, watchdog.FLIGHTS)
     watchdog.record_flights(tmp_path)
     with pytest.raises(RankFailed, match="rank 2 at step 5"):
-        fork_ranks(dawdling, 3, timeout_s=3)
+        fork_ranks(standing_still(False, 2), 3, timeout_s=3)
     left = [tmp_path / f"{watchdog.FLIGHTS}{rank}.json" for rank in range(3)]
     assert all(path.is_file() for path in left)
 
@@ -249,13 +234,6 @@ def test_nothing_of_a_run_that_failed_is_left_to_the_next_one() -> None:
         dist.barrier()
 
     fork_ranks(collecting, 2, timeout_s=60)
-
-
-def test_mistakes_are_not_tried_again() -> None:
-    with pytest.raises(RankFailed) as found:
-        fork_ranks(refusing, 2, timeout_s=60)
-    assert not found.value.again
-    assert found.value.exit_code == 2
 
 
 def test_ranks_die_with_their_parent(tmp_path: Path) -> None:

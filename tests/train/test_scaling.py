@@ -25,7 +25,6 @@ from meshwright.train.optimizer import LEAST, Scaler  # noqa: E402
 from refusals import refusal  # noqa: E402
 
 SMALL = replace(LLAMA, layers=2)
-STEPS = 6
 
 
 def run(

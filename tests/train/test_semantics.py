@@ -156,6 +156,9 @@ MORE_EXPERTS = {
     ),
 }
 """Mixtures of experts in combinations at 2, 4 and 8 ranks."""
+TABLES = AXES, PAIRS, EXPERTS, MORE_EXPERTS, EIGHT
+EVERY = {name: table[name] for table in TABLES for name in table}
+assert len(EVERY) == sum(map(len, TABLES)), "two layouts have one name"
 expected = cache(reference)
 CHECKED = (0, SETTINGS.steps // 2, SETTINGS.steps - 1)
 """Steps whose gradients are compared."""
@@ -274,19 +277,18 @@ def same_gradients(
             )
 
 
-@pytest.mark.parametrize("name", AXES)
-def test_axis(name: str) -> None:
-    agrees(*AXES[name])
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_four_ranks(name: str) -> None:
-    agrees(*PAIRS[name], shards=2 if "hybrid" in name else None)
-
-
-@pytest.mark.parametrize("name", EXPERTS)
-def test_experts(name: str) -> None:
-    agrees(*EXPERTS[name])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(AXES | PAIRS | EXPERTS),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in MORE_EXPERTS | EIGHT
+        ),
+    ],
+)
+def test_a_layout_trains_as_one_process_does(name: str) -> None:
+    agrees(*EVERY[name], shards=2 if "hybrid" in name else None)
 
 
 STRONG = 10.0
@@ -302,12 +304,6 @@ hundred times the tolerance.
 def test_what_decays(layout: str) -> None:
     """Biases of experts have two dims, and do not."""
     agrees(PLAIN_EXPERTS, layout, weight_decay=STRONG)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MORE_EXPERTS)
-def test_more_experts(name: str) -> None:
-    agrees(*MORE_EXPERTS[name])
 
 
 @pytest.mark.parametrize(
@@ -354,9 +350,3 @@ def test_replicas_that_differ_are_found(
 
     with pytest.raises(RankFailed, match=says):
         fork_ranks(work, 4, timeout_s=60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", EIGHT)
-def test_eight_ranks(name: str) -> None:
-    agrees(*EIGHT[name])

@@ -22,7 +22,6 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from small_runs import QUICKSTART, rows, small  # noqa: E402
 
-from meshwright.cli import main as cli  # noqa: E402
 from meshwright.describe.job import Job  # noqa: E402
 from meshwright.describe.training import Settings, settings, train_table  # noqa: E402
 from meshwright.formats.toml import load_job  # noqa: E402
@@ -126,17 +125,6 @@ def test_a_loss_that_is_no_number_is_null(
         "-> not a number, 2 updates skipped"
         in shell(f"train {job} --resume").out
     )
-
-
-def test_a_run_goes_on_under_another_layout(shell: Shell) -> None:
-    shell("train", small())
-    whole = [row["loss"] for row in rows()]
-    shutil.rmtree("run/step-00000012")
-    shell("train", small(), "--resume --pp 2 --dp 1")
-    assert [row["step"] for row in rows()] == [*range(1, 13)]
-    assert [row["loss"] for row in rows()] == pytest.approx(whole, abs=1e-5)
-    assert whole[:10] == [row["loss"] for row in rows()][:10]
-    assert [row["attempt"] for row in rows()] == [1] * 10 + [2] * 2
 
 
 def test_the_example_with_experts_goes_on_under_another_ep(
@@ -436,16 +424,6 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     with refusal(says):
         settings(table)
-
-
-def test_memory_of_the_fullest_rank_is_told(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """Beside that of all ranks: two ranks of one program, each about half of it."""
-    assert cli.run(["train", small(steps=2)]) == 0
-    assert "GiB on the fullest rank" in capfd.readouterr().err
-    for row in rows():
-        assert 0.4 < row["fullest_rank_bytes"] / row["memory_bytes"] < 0.7
 
 
 def test_metrics_that_cannot_be_written_are_named(
