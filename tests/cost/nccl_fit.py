@@ -8,7 +8,7 @@ Deterministic: one number after the other is made larger or smaller as long as t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.transport import Transport, transport
 from meshwright_studies import shipped
-from published_rows import published, rows_of
+from published_rows import Row, published, rows_of
 
 KINDS = {
     "allgather": "all_gather",
@@ -40,6 +40,11 @@ class Rows(NamedTuple):
     seconds: Any
     chip: Any
 
+    @classmethod
+    def of(cls, rows: Iterable[tuple[Any, ...]]) -> Rows:
+        """From one row a collective."""
+        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
+
     def those(self, keep: Any) -> Rows:
         """Some of them."""
         return Rows(*(column[keep] for column in self))
@@ -57,7 +62,7 @@ class Rows(NamedTuple):
 
 def perlmutter() -> Rows:
     """816 NCCL tests, arXiv 2410.00273."""
-    rows = [
+    return Rows.of(
         (
             KINDS[r["collective"]],
             float(r["gpus_per_node"]),
@@ -67,13 +72,12 @@ def perlmutter() -> Rows:
             "a100-40",
         )
         for r in rows_of(shipped.shipped_text("runs/perlmutter.csv"))
-    ]
-    return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
+    )
 
 
 def tables() -> Rows:
     """A sample of measured tables of seven chips."""
-    rows = [
+    return Rows.of(
         (
             r["collective"],
             float(r["gpus"]),
@@ -83,53 +87,43 @@ def tables() -> Rows:
             r["chip"],
         )
         for r in published("nccl_tables")
-    ]
-    return Rows(*(np.array(column) for column in zip(*rows, strict=True)))
+    )
 
 
 def releases(processes: int = 8) -> dict[str, Rows]:
     """All-reduce of 8 A100 in a node by run, as nccl-tests ran it with so many processes: NCCL of
     2021, 2022 and 2023.
     """
-    runs: dict[str, list[tuple[str, float, float, float, float, str]]] = {}
-    for r in published("nccl_releases"):
-        if int(r["processes"]) == processes:
-            runs.setdefault(r["run"], []).append(
-                (
-                    "all_reduce",
-                    8.0,
-                    1.0,
-                    float(r["bytes"]),
-                    float(r["seconds"]),
-                    "a100-80",
-                )
-            )
+    rows = published("nccl_releases")
+    kept = [r for r in rows if int(r["processes"]) == processes]
     return {
-        run: Rows(*(np.array(column) for column in zip(*rows, strict=True)))
-        for run, rows in runs.items()
+        run: Rows.of(all_reduce(r, 8, 1) for r in kept if r["run"] == run)
+        for run in dict.fromkeys(r["run"] for r in kept)
     }
+
+
+def all_reduce(r: Row, gpus: str | int, nodes: str | int) -> tuple[Any, ...]:
+    """A row of a table of all-reduces, of A100 where it names no network."""
+    size, seconds = float(r["bytes"]), float(r["seconds"])
+    on = r.get("network", "a100-80")
+    return "all_reduce", float(gpus), float(nodes), size, seconds, on
 
 
 def between() -> dict[str, tuple[str, Rows]]:
     """All-reduces of nodes of 8 GPUs by run and nodes, each with its network."""
-    runs: dict[tuple[str, str], list[Any]] = {}
-    for r in published("nccl_between"):
-        runs.setdefault((f"{r['run']}-{r['nodes']}", r["network"]), []).append(
-            (
-                "all_reduce",
-                float(r["gpus"]),
-                float(r["nodes"]),
-                float(r["bytes"]),
-                float(r["seconds"]),
-                r["network"],
-            )
-        )
+    rows = published("nccl_between")
     return {
-        run: (
-            name,
-            Rows(*(np.array(column) for column in zip(*rows, strict=True))),
+        f"{run}-{nodes}": (
+            network,
+            Rows.of(
+                all_reduce(r, r["gpus"], nodes)
+                for r in rows
+                if (r["run"], r["nodes"]) == (run, nodes)
+            ),
         )
-        for (run, name), rows in runs.items()
+        for run, nodes, network in dict.fromkeys(
+            (r["run"], r["nodes"], r["network"]) for r in rows
+        )
     }
 
 

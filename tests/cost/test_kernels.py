@@ -313,12 +313,11 @@ def test_a_backward_pass_of_attention_is_as_measured(
     assert np.median(errors) < limit
 
 
+ATTENTION_LIMITED = dict(grouped_by("attention_limited", "chip", "kernel"))
+
+
 @pytest.mark.parametrize("of", ["forward", "backward"])
-@pytest.mark.parametrize(
-    "key",
-    dict(grouped_by("attention_limited", "chip", "kernel")),
-    ids="-".join,
-)
+@pytest.mark.parametrize("key", ATTENTION_LIMITED, ids="-".join)
 def test_attention_under_a_power_limit_is_as_measured(
     key: tuple[str, str], of: str
 ) -> None:
@@ -326,9 +325,7 @@ def test_attention_under_a_power_limit_is_as_measured(
     chip, kernel = key
     r = limited(chip, kernel=kernel)
     errors = []
-    for row in published("kernels/attention_limited"):
-        if (row["chip"], row["kernel"]) != key:
-            continue
+    for row in ATTENTION_LIMITED[key]:
         tokens = float(row["seq"])
         keys = tokens / 2 if row["causal"] == "1" else tokens
         share = attention.fused_rate(
@@ -597,14 +594,13 @@ def of_experts(row: Row, r: shapes.ShapeRates, cores: int) -> float:
     return took(work, r)
 
 
+GROUPED_TPU = dict(grouped_by("grouped_tpu", "chip", "pass"))
+
+
 @pytest.mark.parametrize(
     "key",
     # v5e has two rows of each backward product, which take 6 and 30 % longer
-    [
-        key
-        for key, found in grouped_by("grouped_tpu", "chip", "pass")
-        if len(found) > 2
-    ],
+    [key for key, found in GROUPED_TPU.items() if len(found) > 2],
     ids="-".join,
 )
 def test_products_of_experts_on_tpus_are_as_measured(
@@ -619,11 +615,7 @@ def test_products_of_experts_on_tpus_are_as_measured(
     def seconds(row: Row) -> tuple[float, float]:
         return of_experts(row, r, cores), float(row["seconds"])
 
-    rows = [
-        row
-        for row in published("kernels/grouped_tpu")
-        if (row["chip"], row["pass"]) == key
-    ]
+    rows = GROUPED_TPU[key]
     assert error("grouped_tpu", seconds, rows) < 0.12
     odd = [row for row in rows if row["k"] == "2880"]
     assert not odd or error("grouped_tpu", seconds, odd) < 0.02

@@ -397,6 +397,22 @@ def test_conventions_at_their_edges() -> None:
     )
 
 
+def test_a_node_is_what_the_nearest_switch_joins() -> None:
+    """Nodes of 4 in racks of 12: six ranks of tp leave one; on the axes of a torus none does."""
+    dims = (("node", 4), ("rack", 3), ("net", 999))
+    racks = Network("r", tuple(Dim(n, 1e9, 0.0, size=s) for n, s in dims))
+    at = Job(DENSE, Cluster(CHIP, racks, 24), 24)
+    assert practice.NEAR.holds(at, Layout(tp=4, dp=1))
+    assert not practice.NEAR.holds(at, Layout(tp=6, dp=1))
+    said = practice.NEAR.sentence(at, Layout(tp=6, dp=1))
+    assert said == "tp 6 leaves the node domain of 4 chips"
+    ring = tuple(
+        Dim(n, 1e9, 0.0, size=s, kind="ring") for n, s in (("x", 2), ("y", 4))
+    )
+    torus = replace(at, cluster=Cluster(CHIP, Network("t", ring), 8))
+    assert practice.NEAR.holds(torus, Layout(tp=8, dp=1))
+
+
 def test_conventions_that_the_user_decides_are_not_kept() -> None:
     asked = replace(job(), framework="megatron-core")
     words = [each.words for each in practice.kept_conventions(asked)]
@@ -704,6 +720,29 @@ def test_what_tensor_and_context_parallelism_cut(
             layout = Layout(tp=tp, cp=cp, dp=1)
             rule = rules.NAMED["states over tp and cp"]
             assert bool(rule.holds(job(of), layout)) is both
+
+
+KEYS = {"pattern": ("linear",), "linear": Linear(8, 4, 4, key_heads=4)}
+FIXED = {"pattern": ("linear",), "linear": Linear(8, 4, 4, "lightning")}
+FIRST = {"pattern": ("ssm",), "ssm": StateSpace(120, 4, "mamba", dt_rank=4)}
+TAPS = {"pattern": ("conv",), "conv": Convolution(3)}
+
+
+@pytest.mark.parametrize(
+    ("parts", "degrees", "says"),
+    [
+        (FIRST, "tp2", "no framework trains Mamba layers of the first kind with tp 2 or cp 1"),
+        (TAPS, "cp2", "no framework trains convolution layers with tp 1 or cp 2"),
+        (FIXED, "tp2", "no framework trains lightning attention"),
+        (KEYS, "tp8", "linear.key_heads 4 cannot be split 8 ways: tp may be 1, 2, 4"),
+        (KEYS, "tp2 cp4", "tp x cp may be 1, 2, 4"),
+    ],
+)  # fmt: skip
+def test_degrees_that_no_framework_cuts_a_mixer_by_are_named(
+    parts: dict[str, Any], degrees: str, says: str
+) -> None:
+    found = rules.broken(job(replace(DENSE, **parts)), cut(degrees))
+    assert says in "; ".join(found)
 
 
 def test_a_device_that_is_alone_has_one_stage() -> None:

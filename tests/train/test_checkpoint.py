@@ -54,8 +54,9 @@ from meshwright.train.storage import (  # noqa: E402
 from refusals import refusal  # noqa: E402
 
 SHORT = replace(SETTINGS, steps=12)
-FILE = "0.safetensors"
-"""Of the first rank."""
+FILE, INDEX = "0.safetensors", "index.json"
+"""Data of the first rank, and what says where everything is."""
+PICKLED = pickle.dumps({"format": "meshwright-checkpoint-3"})
 
 
 def part(
@@ -172,25 +173,28 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint.complete(folder)[-1]
 
 
-def shorten(path: Path) -> None:
-    data = (path / FILE).read_bytes()
-    (path / FILE).write_bytes(data[:-1])
+Damage = Callable[[Path], None]
 
 
-def flip(path: Path) -> None:
-    data = bytearray((path / FILE).read_bytes())
-    data[len(data) // 2] ^= 1
-    (path / FILE).write_bytes(data)
+def rewritten(name: str, change: Callable[[bytes], bytes]) -> Damage:
+    """A file of a checkpoint with other bytes."""
+
+    def damage(path: Path) -> None:
+        (path / name).write_bytes(change((path / name).read_bytes()))
+
+    return damage
 
 
-def pickled(path: Path) -> None:
-    (path / "index.json").write_bytes(
-        pickle.dumps({"format": "meshwright-checkpoint-3"})
-    )
+def another_bit(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+flip = rewritten(FILE, another_bit)
 
 
 def torch_checkpoint(path: Path) -> None:
-    (path / "index.json").unlink()
+    (path / INDEX).unlink()
     (path / ".metadata").write_bytes(pickle.dumps("anything"))
 
 
@@ -208,34 +212,15 @@ def endless(path: Path) -> None:
 
 
 def endless_index(path: Path) -> None:
-    (path / "index.json").unlink()
-    (path / "index.json").symlink_to("/dev/zero")
+    (path / INDEX).unlink()
+    (path / INDEX).symlink_to("/dev/zero")
 
 
 def gone(path: Path) -> None:
     (path / FILE).unlink()
 
 
-def pickled_data(path: Path) -> None:
-    (path / FILE).write_bytes(pickle.dumps([0] * 1000))
-
-
-def slip(path: Path) -> None:
-    """One digit of the index."""
-    text = (path / "index.json").read_text()
-    (path / "index.json").write_text(text.replace('"step": 1', '"step": 2'))
-
-
-def half_index(path: Path) -> None:
-    text = (path / "index.json").read_text()
-    (path / "index.json").write_text(text[: len(text) // 2])
-
-
-def nested(path: Path) -> None:
-    (path / "index.json").write_text("[" * 100_000)
-
-
-def file(**change: Any) -> Callable[[Path], None]:
+def file(**change: Any) -> Damage:
     """Change what is said of the file."""
     return lambda path: edit(
         path, lambda index: index["files"][FILE].update(change)
@@ -320,9 +305,9 @@ def other_model(path: Path) -> None:
 
 
 def edit(path: Path, change: Callable[[Any], None]) -> None:
-    index = json.loads((path / "index.json").read_text())
+    index = json.loads((path / INDEX).read_text())
     change(index)
-    (path / "index.json").write_text(json.dumps(sealed(index)))
+    (path / INDEX).write_text(json.dumps(sealed(index)))
 
 
 @pytest.mark.parametrize(
@@ -333,7 +318,7 @@ def edit(path: Path, change: Callable[[Any], None]) -> None:
     ],
 )
 def test_a_checkpoint_of_another_model_is_refused(
-    saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str
+    saved: Path, tmp_path: Path, damage: Damage, says: str
 ) -> None:
     path = tmp_path / saved.name
     shutil.copytree(saved, path)
@@ -485,21 +470,32 @@ def test_a_damaged_checkpoint_counts_for_none_of_those_that_stay(
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (shorten, f"{FILE} has .* bytes instead of"),
-        (pickled_data, f"{FILE} has .* bytes instead of"),
+        *(
+            (rewritten(FILE, how), f"{FILE} has .* bytes instead of")
+            for how in (lambda data: data[:-1], lambda _: PICKLED)
+        ),
         (flip, f"the contents of {FILE} were changed"),
         *((how, f"{FILE} is missing") for how in (gone, linked, endless)),
         (added_file, "other.safetensors is not one of its files"),
         (lost_rows, "weights/head.weight is not whole"),
-        (pickled, "pickled checkpoints are not read"),
+        (
+            rewritten(INDEX, lambda _: PICKLED),
+            "pickled checkpoints are not read",
+        ),
         (torch_checkpoint, "no index.json"),
         *(
             (how, ".")
             for how in (
                 endless_index,
-                slip,
-                half_index,
-                nested,
+                *(
+                    rewritten(INDEX, how)
+                    for how in (
+                        lambda data: data.replace(b'"step": 1', b'"step": 2'),
+                        lambda data: data[: len(data) // 2],
+                        lambda _: b"[" * 100_000,
+                        lambda _: b"[]",
+                    )
+                ),
                 outside_file,
                 no_offset,
                 broken_header,
@@ -518,13 +514,12 @@ def test_a_damaged_checkpoint_counts_for_none_of_those_that_stay(
                         lambda index: index.pop("files"),
                     )
                 ),
-                lambda path: (path / "index.json").write_text("[]"),
             )
         ),
     ],
 )
 def test_damage_is_found_out(
-    saved: Path, tmp_path: Path, damage: Callable[[Path], None], says: str
+    saved: Path, tmp_path: Path, damage: Damage, says: str
 ) -> None:
     """Whatever is wrong is a sentence, before a tensor is made or a file outside the checkpoint is
     opened.

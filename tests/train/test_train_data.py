@@ -32,6 +32,17 @@ def made(folder: Path, text: str = "abcdefghij" * 10) -> Path:
     return folder / "tokens"
 
 
+def prepared(
+    folder: Path, content: str | bytes, name: str = "t.txt", **how: Any
+) -> list[int]:
+    """The ids of a file with this content; they are in t.bin."""
+    data = content.encode() if isinstance(content, str) else content
+    (folder / name).write_bytes(data)
+    texts.prepare(folder / name, folder / "t", **how)
+    ids: list[int] = np.fromfile(folder / "t.bin", "<u2").tolist()
+    return ids
+
+
 def test_bytes_come_back(tmp_path: Path) -> None:
     path = made(tmp_path, "Grüße, 世界")
     assert path.with_suffix(".bin").read_bytes()[::2].decode() == "Grüße, 世界"
@@ -130,9 +141,8 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     ],
 )
 def test_bad_jsonl_is_refused(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "d.jsonl").write_text(content)
     with refusal(says):
-        texts.prepare(tmp_path / "d.jsonl", tmp_path / "t")
+        prepared(tmp_path, content, "d.jsonl")
     assert not (tmp_path / "t.json").exists()
 
 
@@ -159,9 +169,9 @@ def test_a_missing_tokenizer_package_is_a_sentence(tmp_path: Path) -> None:
         encoder(str(tmp_path / "tokenizer.json"))
 
 
-def bpe(folder: Path) -> Path:
-    """A tokenizer of bytes with a few merges, trained here; it would cut texts off and put <s>
-    before them if it were let.
+def bpe(folder: Path) -> tuple[str, Any]:
+    """The file of a tokenizer of bytes with a few merges, trained here, which would cut texts off
+    and put <s> before them if it were let; and one that does not cut.
     """
     tokenizers = pytest.importorskip("tokenizers")
     made = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -184,7 +194,8 @@ def bpe(folder: Path) -> Path:
     )
     made.enable_truncation(4)
     made.save(str(folder / "tokenizer.json"))
-    return folder / "tokenizer.json"
+    made.no_truncation()
+    return str(folder / "tokenizer.json"), made
 
 
 def test_a_tokenizer_file_gives_its_ids(
@@ -193,18 +204,13 @@ def test_a_tokenizer_file_gives_its_ids(
     """Cut into pieces and batches or not: the ids are those of the whole, and the text comes
     back.
     """
-    file = bpe(tmp_path)
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(str(file))
-    made.no_truncation()
+    file, made = bpe(tmp_path)
     text = "the rain\n\n  in Spain: Grüße, 世界\nstays\n" * 30 + "mainly"
-    (tmp_path / "t.txt").write_text(text, "utf-8")
     want = made.encode(text, add_special_tokens=False).ids
     monkeypatch.setattr(texts, "PIECE", 97)
     monkeypatch.setattr("meshwright.train.texts.BATCH", 150)
-    header = texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
-    found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+    found = prepared(tmp_path, text, tokenizer=file)
+    header = data.read_header(tmp_path / "t")
     assert found == want and made.decode(found) == text
     assert (
         header["vocab"]
@@ -219,22 +225,16 @@ def test_line_ends_are_those_of_the_text_and_a_mark_of_byte_order_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newline: str
 ) -> None:
     """Whole or in pieces, also where one ends between CR and LF."""
-    file = bpe(tmp_path)
-    from tokenizers import Tokenizer
-
-    made = Tokenizer.from_file(str(file))
-    made.no_truncation()
+    file, made = bpe(tmp_path)
     text = newline.join(["the rain", "", "  in Spain", "stays"] * 30)
-    (tmp_path / "t.txt").write_bytes(text.encode("utf-8-sig"))
     for piece in (1 << 20, *range(7, 20)):
         monkeypatch.setattr(texts, "PIECE", piece)
-        texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
-        found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+        marked = text.encode("utf-8-sig")
+        found = prepared(tmp_path, marked, tokenizer=file)
         assert made.decode(found) == text
         if 2 * piece > 60:  # two pieces hold a line end
             assert found == made.encode(text, add_special_tokens=False).ids
-    texts.prepare(tmp_path / "t.txt", tmp_path / "b")
-    assert (tmp_path / "b.bin").stat().st_size == 2 * len(text.encode())
+    assert bytes(prepared(tmp_path, marked)) == text.encode()
 
 
 @pytest.mark.parametrize(
@@ -251,13 +251,12 @@ def test_documents_are_told_by_their_ending(tmp_path: Path, name: str) -> None:
     """C4's files end in .json.gz; as a text their keys would be trained on.  Each document ends
     with a zero, and a blank line holds none.
     """
-    packed = name.lower().endswith("gz")
-    with (gzip.open if packed else open)(tmp_path / name, "wb") as file:
-        file.write(
-            b'\xef\xbb\xbf{"body": "a", "text": "x"}\r\n\r\n  \n{"body": "b"}\n\n'
-        )
-    texts.prepare(tmp_path / name, tmp_path / "t", key="body")
-    assert np.fromfile(tmp_path / "t.bin", "<u2").tolist() == [97, 0, 98, 0]
+    text = (
+        b'\xef\xbb\xbf{"body": "a", "text": "x"}\r\n\r\n  \n{"body": "b"}\n\n'
+    )
+    if name.lower().endswith("gz"):
+        text = gzip.compress(text)
+    assert prepared(tmp_path, text, name, key="body") == [97, 0, 98, 0]
 
 
 def test_a_dot_in_the_name_of_a_token_file_is_a_part_of_it(
@@ -298,9 +297,8 @@ def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(
         "model": {"type": model, **MODELS[model]},
     }
     file.write_text(json.dumps(whole))
-    (tmp_path / "t.txt").write_text("zebra")
     with refusal("tokenizer.json cannot encode this text: .*(UNK|unk)"):
-        texts.prepare(tmp_path / "t.txt", tmp_path / "t", str(file))
+        prepared(tmp_path, "zebra", tokenizer=str(file))
     assert not (tmp_path / "t.json").exists()
     file.write_text(
         json.dumps(
@@ -313,14 +311,10 @@ def test_a_tokenizer_that_lacks_its_unknown_token_is_a_sentence(
 
 @pytest.mark.parametrize("end", [None, "<s>", "none"])
 def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
-    file = bpe(tmp_path)
-    (tmp_path / "d.jsonl").write_text(
-        '{"text": "the rain in Spain"}\n{"text": ""}\n', "utf-8"
-    )
-    header = texts.prepare(
-        tmp_path / "d.jsonl", tmp_path / "t", str(file), end=end
-    )
-    found = np.fromfile(tmp_path / "t.bin", "<u2").tolist()
+    file, _ = bpe(tmp_path)
+    text = '{"text": "the rain in Spain"}\n{"text": ""}\n'
+    found = prepared(tmp_path, text, "d.jsonl", tokenizer=file, end=end)
+    header = data.read_header(tmp_path / "t")
     after = {None: [1], "<s>": [0], "none": []}[end]
     assert (
         found[-2:] == after * 2 if after else 0 not in found and 1 not in found
@@ -329,9 +323,7 @@ def test_documents_end_with_a_token(tmp_path: Path, end: str | None) -> None:
         end or "<|endoftext|>" if end != "none" else None
     )
     with refusal("--end 'nothing' is not a token of"):
-        texts.prepare(
-            tmp_path / "d.jsonl", tmp_path / "t", str(file), end="nothing"
-        )
+        prepared(tmp_path, text, "d.jsonl", tokenizer=file, end="nothing")
 
 
 def test_memory_does_not_grow_with_the_text(
@@ -395,16 +387,11 @@ def test_a_packed_text_is_the_text(
 ) -> None:
     text = b'{"text": "one"}\n{"text": "tw\\u00f6"}\n'
     module = import_module({"xz": "lzma", "gz": "gzip"}.get(ending, ending))
-    (tmp_path / of).write_bytes(text)
-    (tmp_path / f"{of}.{ending}").write_bytes(module.compress(text))
-    plain = texts.prepare(tmp_path / of, tmp_path / "a")
-    packed = texts.prepare(tmp_path / f"{of}.{ending}", tmp_path / "b")
-    assert plain["tokens"] == packed["tokens"] > 0
-    both = [(tmp_path / f"{name}.bin").read_bytes() for name in "ab"]
-    assert both[0] == both[1]
-    (tmp_path / f"{of}.{ending}").write_bytes(module.compress(text)[:-9])
+    packed = module.compress(text)
+    plain = prepared(tmp_path, text, of)
+    assert plain == prepared(tmp_path, packed, f"{of}.{ending}") != []
     with refusal("is damaged|cannot be read"):
-        texts.prepare(tmp_path / f"{of}.{ending}", tmp_path / "c")
+        prepared(tmp_path, packed[:-9], f"{of}.{ending}")
 
 
 def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
@@ -418,9 +405,8 @@ def test_what_is_no_text_or_never_ends_is_refused(tmp_path: Path) -> None:
         with refusal(says):
             texts.prepare(path, tmp_path / "t")
     for name in ("t.zst", "t.tar.gz"):
-        (tmp_path / name).write_bytes(b"(")
         with refusal("is not a text: .*.gz, .bz2, .xz"):
-            texts.prepare(tmp_path / name, tmp_path / "t")
+            prepared(tmp_path, b"(", name)
 
 
 def test_what_is_half_written_has_no_name(tmp_path: Path) -> None:

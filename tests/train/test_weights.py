@@ -166,7 +166,11 @@ def test_any_layout_reads_its_slices_and_writes_the_same_bytes(
     )
     assert half["files"] == told["files"]
     assert 2 * half["weights_bytes"] == told["weights_bytes"]
-    assert in_bf16(tmp_path / "half") == in_bf16(MADE / name)
+    narrow, rounded = (
+        tensors(folder, torch.bfloat16)
+        for folder in (tmp_path / "half", MADE / name)
+    )
+    assert narrow == rounded
     config = json.loads((tmp_path / "half/config.json").read_text())
     assert config["dtype"] == "bfloat16"
 
@@ -237,21 +241,14 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
 
 
-def in_bf16(folder: Path) -> dict[str, list[float]]:
-    """All weights of a folder, rounded by PyTorch if they are not."""
+def tensors(folder: Path, dtype: Any = torch.float32) -> dict[str, list[int]]:
+    """Bytes of all weights of a folder, by name; rounded by PyTorch if they are not of that type."""
     files = folder.glob("model*.safetensors")
     found = {k: x for file in files for k, x in load_file(file).items()}
-    return {k: x.bfloat16().flatten().tolist() for k, x in found.items()}
-
-
-def tensors(folder: Path) -> dict[str, bytes]:
-    """All weights of a folder, by name."""
-    found = {
-        name: x
-        for file in folder.glob("model*.safetensors")
-        for name, x in load_file(file).items()
+    return {
+        k: x.to(dtype).view(torch.uint8).flatten().tolist()
+        for k, x in found.items()
     }
-    return {name: x.numpy().tobytes() for name, x in found.items()}
 
 
 ALL = {
