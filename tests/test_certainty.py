@@ -24,6 +24,7 @@ from meshwright import (
 )
 from meshwright.describe.assumptions import SETS, changed
 from meshwright.describe.families import framework_family
+from meshwright.describe.kernels import kernels
 from meshwright.prediction import certainty
 from meshwright.prediction.certainty import BEYOND, PARTS
 from meshwright.prediction.classes import sharding, untested_mixers
@@ -144,6 +145,12 @@ def test_seconds_of_a_step_beside_all_layers_are_a_part(
             1.0,
             "no published run used such chips",
         ),
+        (
+            "share",
+            {"cluster": "64xtrainium2"},
+            1.0,
+            "nobody measured what share of its peak",
+        ),
         ("framework", {"framework": "meshwright"}, 1.0, "used this framework"),
         ("class", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
         ("experts", {"model": "mixtral-8x7b"}, 1.0, "is of its class"),
@@ -182,8 +189,23 @@ def test_distance_from_evidence_widens(
     )
     assert sure is not None and words in sure.note
     assert sure.width == pytest.approx(0.1 * times)
-    slower = part in certainty.SLOWER  # cautious already: not faster by it
+    slower = part == "framework"  # cautious already: not faster by it
     assert (sure.low == 1.0) == slower and sure.high > 1.0
+
+
+def test_a_chip_of_a_family_with_runs_is_no_new_one() -> None:
+    """Estimated kernels of a TPU v4 do not make it one that nobody knows: v5e and v5p ran."""
+    known = certainty.evidence()["realistic"]
+    far = {
+        name: certainty.distance(Job("llama3-8b", name, 64), known)
+        for name in ("64xtpu-v4", "64xtrainium2", "64xmi300x")
+    }
+    assert kernels("tpu").estimated
+    assert [(at["chip"], at["share"]) for at in far.values()] == [
+        (0, 0),
+        (1, 1),
+        (1, 0),
+    ]
 
 
 def test_two_predictions_of_one_class_are_surer_of_their_ratio(

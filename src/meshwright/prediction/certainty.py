@@ -10,9 +10,9 @@ an installation whose steps were measured (`Installation`) those of a source's o
 scale from three of them.
 Every step is unsure by the same; more so are seconds that hang on a number which each installation
 has for itself or at most one laboratory tells (`PARTS`). s grows with the distance from evidence:
-chips, numbers or a sharding that no run used, more chips, longer sequences. What a new kind of chip
-or a program that nobody knows adds lies on the slower side: both are predicted as the slower of
-what is known. Numbers: catalog/evidence.toml, written by `meshwright fit`.
+chips, numbers or a sharding that no run used, more chips, longer sequences. What a program that
+nobody knows adds lies on the slower side: it is predicted as the slower of what is known. Numbers:
+catalog/evidence.toml, written by `meshwright fit`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ..describe.assumptions import changed
 from ..describe.families import framework_family
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
+from ..describe.kernels import kernels
 from ..describe.layout import Layout
 from .classes import (
     DENSE,
@@ -47,6 +48,7 @@ tell. host: seconds of its launches;  overhead: those of a step beside all layer
 products."""
 BEYOND = (
     "chip",
+    "share",
     "framework",
     "class",
     "experts",
@@ -55,12 +57,14 @@ BEYOND = (
     "chips",
     "tokens",
 )
-"""Distance from evidence: a family of chips, of frameworks, or both together, that no run used;
-experts that few sources ran on such chips and programs; numbers that no run of these computed in; a
-sharding that no run of its kind of model had; doublings of chips and of tokens in a sequence beyond
-any run's."""
-SLOWER = ("chip", "framework")
-"""Of these, what is predicted as the slower of what is known: it is hardly faster than that."""
+"""Distance from evidence: a family of chips that no run used, and one of which even the share of
+the peak is assumed; a family of frameworks that no run used, and one that none used on such chips;
+experts that few sources ran on such chips and programs; numbers that no run of these computed in;
+a sharding that no run of its kind of model had; doublings of chips and of tokens in a sequence
+beyond any run's."""
+SLOWER = ("framework",)
+"""Of these, what is predicted as the slower of what is known: it is hardly faster than that. A chip
+is not: its kernels were measured, or a low share of its peak is assumed."""
 TRACED = 0.12
 """What a model is unsure of that a trace counted: chosen just above the largest |ln(step / step)|,
 0.112, of traced and hand-written counts of the same layers, 15 layouts, 2026-11-24
@@ -214,11 +218,11 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
     kind = kind_of(job)
     software = framework_family(job.profile.name if job.profile else "")
     middle = (f", {software}, " in name for name in classes)
+    family = f"{chip_family(job.cluster.chip)}, "
+    chip = not any(name.startswith(family) for name in classes)
     new = {
-        "chip": not any(
-            name.startswith(f"{chip_family(job.cluster.chip)}, ")
-            for name in classes
-        ),
+        "chip": chip,
+        "share": chip and chip_unmeasured(job),
         "framework": not any(middle),
     }
     most = known["most"]
@@ -239,6 +243,20 @@ def distance(job: Job, known: Mapping[str, Any]) -> dict[str, float]:
         # the same of sequences: shorter ones are inside the evidence
         "tokens": max(0.0, math.log2(job.T / most["tokens"])),
     }
+
+
+def chip_unmeasured(job: Job) -> bool:
+    """The share of the chip's peak is neither the set's nor measured, and its kernels were not
+    measured either.
+    """
+    chip, how = job.cluster.chip, job.how.chip
+    measured_kernels = how.model == "calibrated" and chip.kernels
+    return (
+        how.matrix_efficiency is None
+        and chip.sustained is None
+        and (not chip.kernel_law or kernels(chip.kernel_law).estimated)
+        and not measured_kernels
+    )
 
 
 def has_precedent(job: Job, layout: Layout) -> bool:
@@ -275,6 +293,8 @@ def reasons_unsure(
     """Why a prediction is less sure than most."""
     if far["chip"]:
         yield "no published run used such chips"
+    if far["share"]:
+        yield "nobody measured what share of its peak such a chip reaches"
     if far["framework"]:
         yield "no published run used this framework"
     if far["class"]:

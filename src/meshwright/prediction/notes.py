@@ -17,7 +17,7 @@ from ..describe.assumptions import UNMEASURED as CHIP_SHARE
 from ..describe.choices import first_few
 from ..describe.fields import fields_of
 from ..describe.framework import OF_CODE, framework
-from ..describe.kernels import Kernels, kernels
+from ..describe.kernels import Kernels
 from ..describe.layout import AXES, Layout
 from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
@@ -33,7 +33,7 @@ from ..num import product
 from ..program.coverage import beyond
 from ..step import oom
 from ..units import show
-from .certainty import evidence
+from .certainty import chip_unmeasured, evidence
 from .classes import untested_mixers
 from .result import StepResult
 from .runnable import not_there
@@ -162,7 +162,7 @@ def assumed_rates(r: StepResult) -> list[str]:
     """
     sentences, job = [], r.job
     chip, law = job.cluster.chip, by_law(r)
-    if chip_unmeasured(r):
+    if chip_unmeasured(r.job):
         share = (
             law.share * law.held if law else matrix_share(chip, job.how.chip)
         )
@@ -409,20 +409,6 @@ def of_answer(r: StepResult) -> Iterator[str]:
 
 MOST = 0.5
 """Of a step: traffic beyond it is named."""
-
-
-def chip_unmeasured(r: StepResult) -> bool:
-    """The share of the chip's peak is neither the set's nor measured, and its kernels were not
-    measured either.
-    """
-    chip, how = r.job.cluster.chip, r.job.how.chip
-    measured_kernels = how.model == "calibrated" and chip.kernels
-    return (
-        how.matrix_efficiency is None
-        and chip.sustained is None
-        and (not chip.kernel_law or kernels(chip.kernel_law).estimated)
-        and not measured_kernels
-    )
 
 
 def by_law(r: StepResult) -> Kernels | None:

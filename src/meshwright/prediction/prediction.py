@@ -20,12 +20,17 @@ from ..program.cpu import cpu_seconds, why_no_cpu_time
 from ..step import clock_of, oom
 from ..step.microbatch import time_model
 from ..units import DAY_S, show
-from .certainty import Certainty, certainty, nearest_runs
+from .certainty import (
+    Certainty,
+    certainty,
+    chip_unmeasured,
+    nearest_runs,
+)
 from .classes import chip_family
 from .explanation import Explanation
 from .failures import Failures, Loss, loss_to_failures, of_family
 from .memory_term import memory_term
-from .notes import chip_unmeasured, prediction_notes
+from .notes import prediction_notes
 from .result import StepResult
 from .term import Term
 from .terms import step_term
@@ -183,7 +188,7 @@ class Prediction(StepResult, Displayed):
         """Whether the chip's sustained rate is assumed because nobody measured it; the notes say
         which.
         """
-        return chip_unmeasured(self)
+        return chip_unmeasured(self.job)
 
     @cached_property
     def failures(self) -> Failures | None:
