@@ -154,8 +154,9 @@ def test_an_explained_step_says_how_often_each_pass_is_on_its_path() -> None:
     )
     d = StageCosts(cut, (layer, none, none), sends)
     found = replayed(get("1f1b"), (4, 8, 1), d, True, {})
-    often = {name: times for name, (times, _) in contributions(found).items()}
-    assert [often[k] for k in "FIW"] == [11.0, 11.0, 11.0]
+    shares, left = contributions(found)
+    often = {name: times for name, (times, _) in shares.items()}
+    assert left is None and [often[k] for k in "FIW"] == [11.0, 11.0, 11.0]
     least = 11 * 3.5 + often["near"] * 0.001 + often["far"] * 0.003
     assert float(found) == pytest.approx(least)
     # down and up the boundary between the nodes and those beside it, at least

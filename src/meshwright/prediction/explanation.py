@@ -158,7 +158,8 @@ class Explanation:
         """Of activations to host memory and back, what outlasts the passes beside it."""
 
         def outlasting(seconds: Seconds) -> Traced:
-            often, each = contributions(seconds.memory).get(COPIES, (0.0, 0.0))
+            shares, _ = contributions(seconds.memory)
+            often, each = shares.get(COPIES, (0.0, 0.0))
             return often * each
 
         return total(self.passes, outlasting)

@@ -264,8 +264,10 @@ def record(x: Any, name: str, called: Mapping[str, str] = FrozenDict()) -> Any:
     return x
 
 
-def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
-    """Item -> (how often a number holds it, the item); "" -> (1, what is left over).
+def contributions(
+    x: Traced,
+) -> tuple[dict[str, tuple[Traced, Traced]], Traced | None]:
+    """(item -> (how often a number holds it, the item); what is left over, None but for rounding).
 
     By the operations that made it, from the number down to its items: a sum hands its own weight
     on to both addends, a product that times the other factor, a maximum all of it to what it
@@ -295,7 +297,7 @@ def contributions(x: Traced) -> dict[str, tuple[Traced, Traced]]:
     least = ROUNDING * (abs(float(x)) + sum(sizes.values()))
     # in the order in which they were named
     some = {k: items[k] for k in reversed(items) if sizes[k] > least}
-    return some | {"": (1.0, left)} if abs(float(left)) > least else some
+    return some, left if abs(float(left)) > least else None
 
 
 def _holds(x: Traced) -> bool:

@@ -113,8 +113,7 @@ def parts_of(
     """The items of a recorded number as terms that add up to `value`, which it is but for rounding;
     rest: the name of what is left over.
     """
-    shares = contributions(x)
-    _, left = shares.pop("", (1.0, None))
+    shares, left = contributions(x)
     parts = [
         Term(
             name,
