@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL, SET
@@ -23,8 +22,7 @@ from meshwright import (
 from meshwright.layout import rules
 from meshwright.layout.rules import EVEN_BATCH
 from meshwright.search import Space, brute, plan, search, strategies
-from meshwright.search.columns import model_costs
-from meshwright.step import clock_of, model_cost
+from meshwright.step import model_cost, whole_step
 
 SIX = replace(MODEL, layers=6, vocab=100)
 NODES = Network(
@@ -57,31 +55,18 @@ def layouts(at: Job, space: Space) -> list[Layout]:
 
 
 def test_rows_that_share_an_adapter_otherwise_cost_otherwise() -> None:
-    """tp 4 between nodes: beside replicas in a node two ranks send at once, beside replicas in
-    other nodes four."""
+    """Two ranks of tp in two nodes, beside three replicas there or four: so many send at once."""
     far = Dim("far", 1e3, 0.0, shared_by=4)
-    at = job(
-        2 * 4, network=Network("shared", (Dim("near", 1e30, 0.0, 4), far))
-    )
-
-    def laid(near: Any, beyond: Any) -> Layout:
-        one = (1.0, 1.0)
-        placement = {
-            "tp": (1.0, 4.0),
-            "cp": one,
-            "pp": one,
-            "dp": (near, beyond),
-        }
-        return Layout(tp=4.0, dp=2.0, placement=placement)
-
-    columns = np.array([2.0, 1.0]), np.array([1.0, 2.0])
-    (costs,), number = model_costs(at, [laid(*columns)], clock_of(at))
-    in_rows = np.broadcast_to(costs.layers[0].forward, 2)[number]
-    alone = [
-        model_cost(at, laid(*each)).layers[0].forward
-        for each in zip(*columns, strict=True)
-    ]
-    assert in_rows == pytest.approx(alone) and alone[1] > 1.9 * alone[0]
+    network = Network("shared", (Dim("near", 1e30, 0.0, 4), far))
+    at, space = job(network=network, model=MODEL), ALONE.but(tp=2, pp=1)
+    space = replace(space.but(sequence_parallel=True), relaxed=True)
+    found = brute(at, space, 100)
+    seconds = {}
+    for row, one in zip(found.rows, found.layouts, strict=True):
+        exact = whole_step(at, one, model_cost(at, one)).total
+        seconds[one.placement["tp"], one.dp] = exact
+        assert row.merit == pytest.approx(exact)
+    assert seconds[(1, 2), 4] > 1.1 * (3 / 4) * seconds[(1, 2), 3]
 
 
 # What a space holds.
