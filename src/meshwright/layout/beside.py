@@ -19,20 +19,15 @@ from ..describe.software import Software
 from ..schedule import get as schedule_named
 from .rule import LayoutRule, broken_sentences, with_rules
 
-PAIRED = ("dualpipe", "dualpipev")
-"""Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
-
 
 def _whole(words: str) -> bool:
     """Whole layers, or the experts', are computed again: their messages would be sent again too."""
     return bool({"full", "moe"} & {*recompute(words).words})
 
 
-def _pairs(schedule: str) -> bool:
-    """Two microbatches are on a device of the pipeline at once, by chunks or by their authors'
-    design.
-    """
-    return schedule in PAIRED or bool(schedule_named(schedule).chunks(2) > 1)
+def _several_chunks(schedule: str) -> bool:
+    """Two microbatches are on a device of the pipeline at once, each in a chunk of its own."""
+    return bool(schedule_named(schedule).chunks(2) > 1)
 
 
 EXPERTS_AGAIN = LayoutRule(
@@ -46,7 +41,7 @@ EXPERTS_AGAIN = LayoutRule(
 )
 EXPERTS_PAIRED = LayoutRule(
     "two microbatches at once",
-    lambda j, l: (l.pp == 1) | _pairs(l.schedule),
+    lambda j, l: (l.pp == 1) | _several_chunks(l.schedule),
     lambda j, l: (
         f"ep_overlap in a pipeline of {int(l.pp)} needs several chunks a device: schedule"
         f" interleaved, not {l.schedule}"

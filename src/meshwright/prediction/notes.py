@@ -24,7 +24,6 @@ from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..describe.software import ATTENTION, Software
 from ..layout import practice, rules
-from ..layout.beside import PAIRED
 from ..layout.placement import exceeds_last
 from ..layout.rule import broken_sentences
 from ..layout.sequence import CHUNKS, multiple
@@ -48,6 +47,8 @@ FEW_TOKENS = 512
 assumed for all shapes.
 """
 
+PAIRED = ("dualpipe", "dualpipev")
+"""Schedules whose authors run a forward pass and a backward pass of two microbatches at once."""
 ALONE = ("1f1b", "interleaved", "gpipe")
 """Schedules that mean something on one device: the usual one, the one that interleave asks for, and
 the one that keeps the activations of all microbatches."""

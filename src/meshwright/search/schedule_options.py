@@ -43,15 +43,12 @@ class ScheduleOption(NamedTuple):
         """One schedule to stand for all that deal layers to ranks as this one does, whatever their
         order of microbatches: what devices hold, synchronise and update is computed once for it.
         """
+        placed = self.order.stage_of, self.order.copies
         alike = [
-            s
-            for s in SCHEDULES.values()
-            if (s.stage_of, s.copies)
-            == (self.order.stage_of, self.order.copies)
+            s for s in SCHEDULES.values() if (s.stage_of, s.copies) == placed
         ]
-        return schedule_with(
-            max(alike, key=lambda s: s.chunked).name, self.stages
-        )
+        dealer = max(alike, key=lambda s: s.chunked)
+        return schedule_with(dealer.name, self.stages)
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -185,10 +185,10 @@ class Api:
             return Response(answer, 200, HEADERS, "application/json")
         task = self.task(name, asked, body)
         accepted = LINES in request.headers.get("accept", "")
-        lines = asked.streams or (accepted and not asked.quick)
+        by_line = asked.streams or (accepted and not asked.quick)
         with self.first if asked.quick else nullcontext():
             line = await self.begun(
-                task, asked, request, SAID_S if lines else None
+                task, asked, request, SAID_S if by_line else None
             )
         whole = _arrived_line(line) if line.done() else None
         if asked.streams or whole is None:
