@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+from decoders import D, Net, T, demand_counted, net, row  # noqa: E402
 from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from meshwright import (  # noqa: E402
     Job,
@@ -18,84 +16,9 @@ from meshwright import (  # noqa: E402
     parameters,
     plan,
 )
-from meshwright.count.model import operations  # noqa: E402
 from refusals import refusal  # noqa: E402
 
 pytestmark = pytest.mark.oracle
-
-
-class Attention(nn.Module):
-    """As nanoGPT writes it: one matrix for queries, keys and values."""
-
-    def __init__(self, D: int, H: int, fused: bool) -> None:
-        super().__init__()
-        self.c_attn = nn.Linear(D, 3 * D)
-        self.c_proj = nn.Linear(D, D)
-        self.H, self.fused = H, fused
-
-    def forward(self, x: Any) -> Any:
-        B, T, D = x.shape
-        q, k, v = (
-            part.view(B, T, self.H, D // self.H).transpose(1, 2)
-            for part in self.c_attn(x).split(D, dim=2)
-        )
-        if self.fused:
-            y = functional.scaled_dot_product_attention(
-                q, k, v, is_causal=True
-            )
-        else:
-            scores = q @ k.transpose(-2, -1) / math.sqrt(D // self.H)
-            mask = torch.tril(torch.ones(T, T, device=x.device))
-            scores = scores.masked_fill(mask == 0, float("-inf"))
-            y = functional.softmax(scores, dim=-1) @ v
-        return self.c_proj(y.transpose(1, 2).reshape(B, T, D))
-
-
-class Block(nn.Module):
-    """x + attention, x + feed-forward; a mixture where there are experts."""
-
-    def __init__(self, D: int, H: int, fused: bool) -> None:
-        super().__init__()
-        self.ln_1, self.ln_2 = nn.LayerNorm(D), nn.LayerNorm(D)
-        self.attn = Attention(D, H, fused)
-        self.mlp = nn.Sequential(
-            nn.Linear(D, 4 * D), nn.GELU(), nn.Linear(4 * D, D)
-        )
-
-    def forward(self, x: Any) -> Any:
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
-
-
-class Decoder(nn.Module):
-    """nanoGPT: learned positions, a head that shares the embedding, the loss inside."""
-
-    def __init__(
-        self, L: int, D: int, H: int, V: int, T: int, fused: bool = True
-    ) -> None:
-        super().__init__()
-        self.transformer = nn.ModuleDict(
-            {
-                "wte": nn.Embedding(V, D),
-                "wpe": nn.Embedding(T, D),
-                "h": nn.ModuleList(Block(D, H, fused) for _ in range(L)),
-                "ln_f": nn.LayerNorm(D),
-            }
-        )
-        self.lm_head = nn.Linear(D, V, bias=False)
-        self.transformer.wte.weight = self.lm_head.weight
-
-    def forward(self, idx: Any, targets: Any = None) -> Any:
-        of = self.transformer
-        x = of.wte(idx) + of.wpe(torch.arange(idx.shape[1], device=idx.device))
-        for block in of.h:
-            x = block(x)
-        logits = self.lm_head(of.ln_f(x))
-        if targets is None:
-            return logits
-        return functional.cross_entropy(
-            logits.view(-1, logits.shape[-1]), targets.view(-1)
-        )
 
 
 class One(nn.Module):
@@ -106,49 +29,28 @@ class One(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(8, 8)])
 
 
-def tokens(T: int, b: int = 1) -> Any:
-    return torch.zeros(b, T, dtype=torch.long)
-
-
-def flops(module: nn.Module, T: int) -> int:
-    with FlopCounterMode(display=False) as counter:
-        module.to("meta")(tokens(T).to("meta"))
-    return int(counter.get_total_flops())
-
-
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_decoder_is_counted_as_pytorch_counts_it(fused: bool) -> None:
-    module = Decoder(4, 256, 8, 1000, 512, fused)
-    own = sum(p.numel() for p in module.parameters())
-    model = model_of(module, (tokens(512, 2), tokens(512, 2)))
-    assert next(module.parameters()).device.type == "cpu"  # left as it was
-    assert parameters(model) == own
-    assert (model.layers, model.hidden, model.vocab, model.seq) == (
-        4, 256, 1000, 512,
-    )  # fmt: skip
-    assert (model.heads, model.h, model.tied_embeddings) == (8, 32, True)
-    assert model.attention == "causal"
-    for T in (256, 384):  # of other lengths than it was traced at
-        ours = sum(
-            float(op.forward.matrix) * n for op, n in operations(model, T)
-        )
-        assert ours == pytest.approx(flops(module, T), rel=1e-6)
+def test_a_loss_inside_is_no_part_of_it() -> None:
+    module = net()
+    two = torch.zeros(2, T, dtype=torch.long)
+    model = model_of(module, (two, two))
+    assert model == model_of(module, row(T))
+    demand_counted(model, module)
 
 
 def test_pairs_of_matrices_are_recognised() -> None:
-    model = model_of(Decoder(2, 128, 4, 500, 64), tokens(64))
+    model = model_of(net(), row(64))
     assert model.traced is not None and len(model.traced.kinds) == 1
     cut = {op.name: op.cut for op in model.traced.kinds[0].ops}
-    assert (cut["attn/c_attn"], cut["attn/c_proj"]) == ("column", "row")
-    assert (cut["mlp/0"], cut["mlp/2"]) == ("column", "row")
-    assert cut["ln_1"] == cut["ln_2"] == "whole"
+    assert (cut["mix/qkv"], cut["mix/o"]) == ("column", "row")
+    assert (cut["ffn/0"], cut["ffn/2"]) == ("column", "row")
+    assert cut["n1"] == cut["n2"] == "whole"
 
 
 def test_autograd_keeps_what_the_trace_says() -> None:
     """Bytes that hooks see on numbers, and those of the trace, but for attention's kernel."""
-    module = Decoder(1, 64, 4, 100, 32)
-    model = model_of(module, tokens(32))
-    block = module.transformer["h"][0].mlp
+    module = net()
+    model = model_of(module, row(32))
+    block = module.blocks[0].ffn
     kept: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
@@ -160,12 +62,12 @@ def test_autograd_keeps_what_the_trace_says() -> None:
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    x = torch.randn(1, 32, 64)
+    x = torch.randn(1, 32, D)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         keep = block(x)
     assert keep.shape == x.shape
     assert model.traced is not None
-    ops = [op for op in model.traced.kinds[0].ops if op.name.startswith("mlp")]
+    ops = [op for op in model.traced.kinds[0].ops if op.name.startswith("ffn")]
     bytes_ = sum(
         2 * op.inner * op.rows
         if op.kind == "matmul" and op.keeps
@@ -177,17 +79,17 @@ def test_autograd_keeps_what_the_trace_says() -> None:
 
 
 def test_layers_of_two_kinds_and_what_no_layer_reads() -> None:
-    module = Decoder(3, 64, 4, 100, 32)
-    module.transformer["h"][1].mlp[1] = nn.ReLU()
-    module.transformer["h"][1].extra = nn.Parameter(torch.zeros(7))
-    own = sum(p.numel() for p in module.parameters())
-    model = model_of(module, tokens(32))
+    module = net()
+    module.blocks[1].ffn[1] = nn.ReLU()
+    module.blocks[1].extra = nn.Parameter(torch.zeros(7))
+    model = model_of(module, row(T))
     assert model.traced is not None
-    assert model.traced.order == (0, 1, 0) and parameters(model) == own
+    assert model.traced.order == (0, 1, 0)
+    demand_counted(model, module)
 
 
 def test_it_can_be_planned() -> None:
-    model = model_of(Decoder(4, 256, 8, 1000, 128), tokens(128))
+    model = model_of(net(), row(T))
     best = plan(Job(model, "8xh100-sxm", 64)).best
     assert best.fits and best.step_time_s > 0
 
@@ -230,37 +132,35 @@ def test_numbers_of_two_widths_are_traced_in_the_wider_one() -> None:
 
 
 def test_other_branches_at_other_lengths_are_refused() -> None:
-    class Branches(Decoder):
+    class Branches(Net):
         def forward(self, idx: Any, targets: Any = None) -> Any:
             if idx.shape[1] > 64:
-                self.transformer["h"][0](self.transformer["wte"](idx))
+                self.blocks[0](self.embed(idx))
             return super().forward(idx, targets)
 
     with refusal("do not grow with tokens"):
-        model_of(Branches(2, 64, 4, 100, 96), tokens(96))
+        model_of(net("gpt", Branches), row(96))
 
 
 @pytest.mark.parametrize("way", ["setting", "module"])
 def test_code_that_changes_itself_as_it_runs_is_refused(way: str) -> None:
     """As BigBird's: a short pass leaves full attention behind, and longer ones then run that."""
 
-    class Changes(Decoder):
+    class Changes(Net):
         kind = "sparse"
 
         def forward(self, idx: Any, targets: Any = None) -> Any:
             if idx.shape[1] <= 64 and way == "setting":
                 self.kind = "full"
             elif idx.shape[1] <= 64:
-                self.transformer["h"][1].mlp = nn.Linear(
-                    64, 64, device=idx.device
-                )
+                self.blocks[1].ffn = nn.Linear(D, D, device=idx.device)
             elif self.kind == "sparse":
-                return self.lm_head(self.transformer["wte"](idx))
+                return self.head(self.embed(idx))
             return super().forward(idx, targets)
 
-    where = {"setting": "kind of the model", "module": "transformer.h.1.mlp"}
+    where = {"setting": "kind of the model", "module": "blocks.1.ffn"}
     with refusal(f"changes itself .*{where[way]}"):
-        model_of(Changes(2, 64, 4, 100, 96), tokens(96))
+        model_of(net("gpt", Changes), row(96))
 
 
 def test_of_layers_with_a_loop_over_tokens_one_is_run() -> None:
@@ -362,17 +262,17 @@ def test_a_branch_on_data_is_said() -> None:
 def test_other_layers_than_the_file_states_are_said() -> None:
     from meshwright.trace.build import with_layers_said
 
-    model = model_of(Decoder(2, 64, 4, 100, 96), tokens(96))
-    same = with_layers_said(model, {"num_hidden_layers": 2})
-    other = with_layers_said(model, {"text_config": {"num_hidden_layers": 3}})
+    model = model_of(net(), row(96))
+    same = with_layers_said(model, {"num_hidden_layers": 3})
+    other = with_layers_said(model, {"text_config": {"num_hidden_layers": 4}})
     assert not same.notes
-    assert "num_hidden_layers is 3, and 2 layers ran" in " ".join(other.notes)
+    assert "num_hidden_layers is 4, and 3 layers ran" in " ".join(other.notes)
 
 
 def test_numbers_that_shapes_say_are_known() -> None:
     """How long a sequence without padding is, as XLM asks; what a table on the CPU holds."""
 
-    class Asks(Decoder):
+    class Asks(Net):
         def forward(self, idx: Any, targets: Any = None) -> Any:
             lengths = (idx != 7).sum(dim=1)
             assert lengths.max().item() == idx.shape[1]
@@ -380,8 +280,8 @@ def test_numbers_that_shapes_say_are_known() -> None:
             assert torch.arange(5, device="cpu")[-1].item() == 4
             return super().forward(idx, targets)
 
-    model = model_of(Asks(2, 64, 4, 100, 96), tokens(96))
-    assert model.layers == 2 and not model.notes
+    model = model_of(net("gpt", Asks), row(96))
+    assert model.layers == 3 and not model.notes
 
     class Changed(Asks):
         def forward(self, idx: Any, targets: Any = None) -> Any:
@@ -390,21 +290,19 @@ def test_numbers_that_shapes_say_are_known() -> None:
             return super().forward(idx) * marks.sum().item()
 
     with refusal(r"depends on the data \(sum"):
-        model_of(Changed(2, 64, 4, 100, 96), tokens(96))
+        model_of(net("gpt", Changed), row(96))
 
 
 def test_a_head_over_several_streams_is_counted_for_each() -> None:
     """As ProphetNet's, which predicts two tokens from each."""
 
-    class Streams(Decoder):
+    class Streams(Net):
         def forward(self, idx: Any, targets: Any = None) -> Any:
-            x = self.transformer["wte"](idx)
-            for block in self.transformer["h"]:
+            x = self.embed(idx)
+            for block in self.blocks:
                 x = block(x)
-            return self.lm_head(torch.cat((x, x + 1), dim=1))
+            return self.head(torch.cat((x, x + 1), dim=1))
 
-    module = Streams(2, 64, 4, 1000, 96)
-    module.transformer["wpe"] = nn.Identity()
-    model = model_of(module, tokens(96))
-    ours = sum(float(op.forward.matrix) * n for op, n in operations(model, 90))
-    assert ours == pytest.approx(flops(module, 90), rel=1e-6)
+    module = net("gpt", Streams)
+    module.places = module.norm = None
+    demand_counted(model_of(module, row(96)), module)

@@ -50,13 +50,20 @@ def has_forward(module: nn.Module) -> bool:
 def listening(
     recorder: TraceRecorder, names: Mapping[int, str]
 ) -> Iterator[None]:
-    """Modules say when they begin and end. names: of modules in their parents."""
+    """Modules say when they begin and end. names: of modules in their parents.
+
+    What is numbered and runs on rows that were picked is one of several experts, and has one name
+    with them; the parts of one that is an nn.Sequential, which runs them all, keep their own.
+    """
 
     def begin(module: nn.Module, inputs: Any) -> None:
         recorder.ran.add(id(module))
         name = names.get(id(module), "")
         lists, _, number = name.rpartition("/")
-        if number.isdigit() and recorder.picks(inputs):
+        part = recorder.stack and isinstance(
+            recorder.stack[-1][1], nn.Sequential
+        )
+        if number.isdigit() and not part and recorder.picks(inputs):
             name = f"{lists}/*"
         recorder.stack.append((name, module))
 
