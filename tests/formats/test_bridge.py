@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from layouts import cut
 from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.describe.fields import fields_of
-from meshwright.describe.job import ONE_DEVICE, PRECISIONS
+from meshwright.describe.job import PRECISIONS
 from meshwright.describe.model import Model
 from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import launch, shell, table
-from meshwright.formats.bridge.cells import function_named
 from meshwright.formats.bridge.megatron import pipeline_text, stages_of
 from meshwright.layout import rules
 from meshwright.schedule import get as schedule_named
@@ -124,32 +123,6 @@ def test_what_a_job_cannot_hold_is_said() -> None:
     }
     assert "over tp" in found.left["distribute_saved_activations"]
     assert "lr" in found.harmless
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a 'b c' \"d $e\"", ["a", "b c", "d "]),
-        ("E=1; go $E${E}2", ["go", "112"]),
-        ("L=(x 'y z'); go ${L[@]}", ["go", "x", "y", "z"]),
-        ("L=(x 'y z'); go \"${L[@]}\"", ["go", "x", "y z"]),
-        ("go $((2 * (3 + 4)))", ["go", "14"]),
-        ("go ${1:-eight} ${X:-8}", ["go", "eight", "8"]),
-        (
-            'if [ "a" = "b" ]; then go one; elif [ 2 -gt 1 ]; then go two; else go 3; fi',
-            ["go", "two"],
-        ),
-        (
-            "go $(rm -rf /) `rm -rf /` end",
-            ["go", *2 * [shell.ELSEWHERE], "end"],
-        ),
-        ("cat <<EOF\n--not read\nEOF\ngo on", ["cat"]),
-    ],
-)
-def test_a_shell_script_is_read_and_not_run(
-    text: str, words: list[str]
-) -> None:
-    assert shell.read_script(text).commands[0] == words
 
 
 @given(text=st.text(max_size=200))
@@ -504,44 +477,6 @@ def described(job: Job, other: Job, name: str) -> dict[str, object]:
 
 
 BASE = Job("llama3-8b", "8xh100-sxm", 64, Layout(dp=8), framework=None)
-OTHER = {
-    "recompute": "save_qkv_proj",
-    "schedule": "zb-h2",
-    "scheme": "summa",
-    "zero": 2,
-    "offload": "activations:2+optimizer:0.5",
-}
-
-
-@pytest.mark.parametrize("name", [*table.written()])
-@pytest.mark.parametrize(
-    "field", [f.name for f in fields(Layout) if f.name != "placement"]
-)
-def test_a_field_is_written_or_refused_with_a_sentence(
-    name: str, field: str
-) -> None:
-    """Whatever a layout says is in the text, or refused by the name of the field: never dropped."""
-    plain = getattr(ONE_DEVICE, field)
-    other = OTHER.get(field, 2 if isinstance(plain, int) else plain)
-    if field == "sequence_parallel":
-        job = replace(BASE, layout=replace(BASE.layout, tp=2, dp=4))
-        changed = replace(
-            job, layout=replace(job.layout, sequence_parallel=False)
-        )
-    elif field == "schedule":
-        job = replace(BASE, layout=replace(BASE.layout, pp=2, dp=4))
-        changed = replace(job, layout=replace(job.layout, schedule="zb-h2"))
-    else:
-        job = BASE
-        changed = replace(BASE, layout=replace(BASE.layout, **{field: other}))
-    if changed == job:
-        return
-    try:
-        before, after = (bridge.write(j, name, PLACE) for j in (job, changed))
-    except BadInput as error:
-        assert len(str(error)) > 20
-        return
-    assert before != after or field in ("dp",)
 
 
 @pytest.mark.parametrize("name", ["nanotron", "gpt-neox"])
@@ -794,14 +729,6 @@ def test_every_key_of_the_table_is_asked_for_once() -> None:
                     r.reader or r.formula or r.product for r in rows
                 )
                 assert first == path or computed, (name, key, path, first)
-
-
-def test_functions_that_rows_name_are_there() -> None:
-    """A row says where the code stands that reads or writes its field."""
-    for name, format in table.formats().items():
-        for path, cell in format.cells.items():
-            for named in filter(None, (cell.reader, cell.writer)):
-                assert callable(function_named(named)), (name, path, named)
 
 
 YAML_BOMB = "a: &a [x]\n" + "".join(

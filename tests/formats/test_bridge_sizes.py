@@ -8,7 +8,7 @@ import pytest
 
 from meshwright import Job, Layout, Model, model
 from meshwright.formats import bridge
-from meshwright.formats.bridge import launch, shell
+from meshwright.formats.bridge import launch
 from refusals import refusal
 
 PLACE = launch.Place(1, 8)
@@ -92,10 +92,3 @@ def test_a_script_hands_its_own_arguments_on(to: str) -> None:
     assert last.index('"$@"') > max(
         i for i, word in enumerate(last) if word.startswith("--")
     )
-
-
-@pytest.mark.parametrize("end", ['"$@"', '"${EXTRA[@]}"', "$@"])
-def test_arguments_of_nothing_are_no_word(end: str) -> None:
-    """Bash: "$@" and an empty array are no word, so the flag before them has no value."""
-    script = shell.read_script(f"EXTRA=()\nrun --switch {end}\nrun2 '' \"\"\n")
-    assert script.commands == [["run", "--switch"], ["run2", "", ""]]

@@ -4,14 +4,9 @@ against bash itself, and what stays unknown.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
-
 from meshwright.formats import bridge
-from meshwright.formats.bridge import shell
 from meshwright.formats.flags import read_flags
 from refusals import refusal
 from shell import Shell
@@ -53,63 +48,6 @@ def test_without_a_call_they_are_asked_for() -> None:
     assert {"layout.tp", "layout.microbatch", "model.layers"} <= {*file.unread}
     assert file.tables["layout"]["pp"] == "4"  # its own default
     assert any("read train.sh -- 8B 1 8" in note for note in file.notes)
-
-
-ONE_LINES = {
-    "default": ("echo ${2:-4} ${3-5} ${4:+set}", ["8B", ""]),
-    "several digits": ("echo ${11} $11", list("abcdefghijkl")),
-    "all": ('echo "$@" $#', ["a b", "c"]),
-    "all by another": ("echo $* ${@}", ["a", "b c"]),
-    "none": ('echo "$@" x $#', []),
-    "shift": ("shift; echo $1 $#; shift 2; echo $1", ["a", "b", "c", "d"]),
-    "set anew": ("set -- x $2; echo $1 $2 $#", ["a", "b"]),
-    "condition": (
-        "if [ $# -ge 2 ]; then A=$2; else A=1; fi; echo $A",
-        ["a", "7"],
-    ),
-    "product": ("echo $(($1 * 2))", ["21"]),
-    "array": ('A=("$@"); echo ${A[@]}', ["x", "y"]),
-}
-
-
-@pytest.mark.parametrize("name", ONE_LINES)
-def test_bash_says_the_same(name: str) -> None:
-    text, arguments = ONE_LINES[name]
-    bash = shutil.which("bash")
-    assert bash
-    told = subprocess.run(
-        [bash, "-c", text, "script", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    set_to = shell.called_with(arguments) + text
-    commands = shell.read_script(set_to).commands
-    said = [" ".join(c[1:]) for c in commands if c[0] == "echo"]
-    assert [line.split() for line in told.splitlines()] == [
-        line.split() for line in said
-    ]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        # a loop that takes flags apart
-        "while [ $# -gt 0 ]; do TP=$2; shift 2; done; echo $TP",
-        # arguments of a function are those of its call
-        "start() {\n TP=$1\n echo $TP\n}\nstart 4",
-        "function start {\n echo $1\n}\nstart 4",
-        # a number of them that only a run knows
-        "shift $OPTIND; echo $1",
-        "if [ -e there ]; then shift; fi; if [ $(hostname) = a ]; then shift; fi; echo $1",
-    ],
-)
-def test_what_is_not_known_is_no_value(text: str) -> None:
-    commands = shell.read_script(
-        shell.called_with(["--tp", "8"]) + text
-    ).commands
-    said = [c for c in commands if c[0] == "echo"]
-    assert said and all(len(words) == 1 for words in said)
 
 
 def test_the_command_takes_them_behind_two_hyphens(

@@ -11,7 +11,7 @@ from readings import demand_meaning
 
 from meshwright import Job, Layout, model, parameters
 from meshwright.formats import bridge
-from meshwright.formats.bridge import launch, shell
+from meshwright.formats.bridge import launch
 from meshwright.formats.flags import ADAPTERS
 from refusals import refusal
 
@@ -27,22 +27,6 @@ CMD="{}${{MOE}}"
 echo ${{CMD}}
 eval ${{CMD}}
 """
-
-
-@pytest.mark.parametrize(
-    ("text", "commands"),
-    [
-        ('A="go 1 \\\n 2"\neval "$A"', [["go", "1", "2"]]),
-        ('A="go 1\n run 2"\neval "$A"', [["go", "1"], ["run", "2"]]),
-        ('eval "go 1; run 2"', [["go", "1"], ["run", "2"]]),
-        ('A="1 \\\n 2"\ngo "$A"', [["go", "1  2"]]),
-    ],
-)
-def test_lines_of_a_text_are_those_of_bash(
-    text: str, commands: list[list[str]]
-) -> None:
-    """A line that goes on is one, with or without eval; another line is another command."""
-    assert shell.read_script(text).commands == commands
 
 
 def test_latent_attention_with_whole_queries_is_written_and_read_back() -> (

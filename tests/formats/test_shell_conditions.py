@@ -106,23 +106,3 @@ def test_a_condition_of_nothing_is_no_error(text: str) -> None:
 def test_a_condition_of_many_parts_is_not_followed() -> None:
     text = f"if [ {'! ' * 5000} a = a ]; then A=--yes; fi; go $A"
     assert read_script(text).doubtful == {"yes"}
-
-
-@pytest.mark.parametrize(
-    ("word", "made"),
-    [
-        ("${N//_}", ["3000000"]),
-        ("${N/_/}", ["3000_000"]),
-        ("${SIZE/-/.}", ["llama.8b"]),
-        ("${SIZE%%-*}", []),  # not followed: nothing stands for it
-        ("${SIZE:0:2}", []),
-        ("${#SIZE}", []),
-        ("${LIST[1]}", []),
-    ],
-)
-def test_a_text_is_changed_as_bash_does_or_is_not_known(
-    word: str, made: list[str]
-) -> None:
-    """`--tensor-model-parallel-size ${CUT%%x*}` was the whole text."""
-    script = f"{SETS}N=3_000_000\nLIST=(a b)\nrun {word}"
-    assert read_script(script).commands == [["run", *made]]

@@ -82,6 +82,11 @@ def test_a_degree_of_a_name_that_is_set_elsewhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            "go $(rm -rf /) `rm -rf /` end",
+            ["go", *2 * [shell.ELSEWHERE], "end"],
+        ),
+        ("cat <<EOF\n--not read\nEOF\ngo on", ["cat"]),
         ("A=$1; go ${A}", ["go"]),
         ("A=$(nproc); B=$((A * 2)); go --n=$B x", ["go", "--n", "x"]),
         ('A=1; if [ "$1" = x ]; then A=2; fi; go $A', ["go"]),

@@ -771,7 +771,8 @@ def _parameter(
     if index in ("[@]", "[*]"):
         return values, True
     values = [UNREAD] if index else values[:1]
-    there = any(values)
+    # with a colon an empty text is none
+    there = any(values) if how and ":" in how else bool(values)
     if how and "?" not in how and ("+" in how) == there:
         return filled(shell, other, one=True, depth=depth + 1), False
     return values, False
