@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +12,10 @@ from meshwright.describe.assumptions import (
     BOOK_SUM,
     EPOCH,
     LBL,
-    SETS,
     demand_read,
 )
 from meshwright.describe.job import PRECISIONS
-from meshwright.describe.read import read, to_dict
 from meshwright.formats import parse_toml
-from meshwright.formats.toml import thing_named
 from meshwright.sweep import sweep
 from meshwright.units import GB
 from refusals import refusal
@@ -119,20 +115,6 @@ def test_a_sweep_over_sets_is_of_one_run_in_its_numbers(
     one = job("realistic", **named)
     points = sweep(one, "assumptions", sets, fixed=True).points
     assert [p.job.precision for p in points] == [one.precision] * len(sets)
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_a_set_goes_through_a_file_and_a_pickle(name: str) -> None:
-    how = SETS[name]
-    assert pickle.loads(pickle.dumps(how)) == how and hash(how) == hash(
-        SETS[name]
-    )
-    assert (
-        read(
-            type(how), to_dict(how, defaults=True), "assumptions", thing_named
-        )
-        == how
-    )
 
 
 def test_choices_of_a_set_in_a_file() -> None:

@@ -8,8 +8,7 @@ line; and they try one.
 from __future__ import annotations
 
 import io
-import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from meshwright import (
     load_job,
     plan,
 )
-from meshwright.cli.main import main
 from meshwright.describe.choices import FIELDS, Choices
 from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import DEGREES
@@ -161,39 +159,6 @@ def test_a_search_keeps_to_it(name: str) -> None:
     assert {
         getattr(p.layout, name) for p in (found.best, *found.alternatives)
     } == {value}
-
-
-def test_every_field_can_be_a_constraint_of_plan(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """But the placement, which is refused by name."""
-    for field in fields(Layout):
-        name = field.name.replace("_", "-")
-        text = (
-            "tp=8x1"
-            if name == "placement"
-            else str(another(field.name)).lower()
-        )
-        code = main(
-            [
-                "plan",
-                "gpt2",
-                "--on",
-                "8xh100-sxm",
-                "--batch",
-                "8seq",
-                "--top",
-                "1",
-                f"--{name}",
-                text,
-                "--json",
-            ]
-        )
-        out = capsys.readouterr()
-        if name == "placement":
-            assert code == 2 and "placement" in out.err
-        else:
-            assert code in (0, 1) and json.loads(out.out)["searched"] >= 0
 
 
 def test_choices_of_a_set_and_of_a_user_are_one_type() -> None:

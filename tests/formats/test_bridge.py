@@ -18,13 +18,12 @@ from meshwright import BadInput, Job, Layout, model, predict
 from meshwright.describe.fields import fields_of
 from meshwright.describe.job import PRECISIONS
 from meshwright.describe.model import Model
-from meshwright.describe.recompute import recompute, resolve
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import launch, shell, table
 from meshwright.formats.bridge.megatron import pipeline_text, stages_of
+from meshwright.formats.bridge.read_back import meant
 from meshwright.layout import rules
-from meshwright.schedule import get as schedule_named
 from refusals import refusal
 from shell import Shell
 
@@ -325,23 +324,13 @@ JOBS = st.builds(
 
 
 def simplest(job: Job) -> Job:
-    """The job without what changes nothing: options of degrees that are 1."""
+    """The job without copies of what is not sharded, nor cut experts of a dense model."""
     l = job.layout
-    if l.tp == 1:
-        l = replace(l, sequence_parallel=True)
-    if l.pp == 1:
-        l = replace(l, schedule="1f1b", interleave=1)
-    chunks = schedule_named(l.schedule).chunks
-    if chunks(1) == chunks(2):
-        l = replace(l, interleave=1)
     if l.zero == 0:
         l = replace(l, dp_replicate=1)
     if job.model.moe is None:
         l = replace(l, etp=1)
-    told = job.software
-    if job.precision.compute != "fp8":
-        told = replace(told, float8=None)
-    return replace(job, layout=l, software=told)
+    return replace(job, layout=l)
 
 
 def sayable(job: Job, name: str) -> Job:
@@ -391,7 +380,7 @@ def test_what_is_written_reads_back(name: str, tmp_path: Path) -> None:
         done[0] += 1
         told = {"on": "64xh100-sxm", **flags_for(job, name)}
         back = job_of(tmp_path, "file" + suffix_of(name), text, **told)
-        assert described(back, job, name) == described(job, job, name), text
+        assert described(back, job) == described(job, job), text
 
     check()
     assert done[0] >= 3
@@ -421,56 +410,16 @@ def flags_for(job: Job, name: str) -> dict[str, str]:
     return told
 
 
-PROGRAMS = (
-    "gradients",
-    "gathered_inputs",
-    "input_gradients",
-    "weight_gradient",
-    "stage_message",
-    "send_channels",
-    "ends",
-    "weights_kept",
-    "full",
-)
-"""What a program does whatever its file says; one format may stand for several programs."""
-
-
-def described(job: Job, other: Job, name: str) -> dict[str, object]:
-    """Everything of a job that a run is made of, and that a file in the format says or implies: a
-    loss that it does not say is its program's, torchtitan's or FSDP's.
-    """
-    says_loss = "software.loss" in table.get(name).cells
-    programs = PROGRAMS if says_loss else (*PROGRAMS, "loss")
-    job = simplest(job)
-    names = [f.name for f in fields(Layout) if f.name != "placement"]
-    shape = {
-        f.name: getattr(job.model, f.name) for f in fields(type(job.model))
-    }
+def described(job: Job, other: Job) -> dict[str, object]:
+    """What a run of the job is made of, on the other's program; a model by its numbers."""
+    model = job.model
+    shape = {f.name: getattr(model, f.name) for f in fields(type(model))}
     for name in ("name", "notes", "sources", "seq", "rope_scaling"):
         shape.pop(name)
-    return {
-        **{name: getattr(job.layout, name) for name in names},
-        "recompute": resolve(job.layout.recompute, other.profile.selective),
-        "recomputed layers": recompute(job.layout.recompute).layers,
-        "model": {
-            **shape,
-            "kv_heads": job.model.K,
-            "head_dim": job.model.h,
-            "activation": job.model.act,
-        },
-        "batch": job.batch,
-        "seq": job.T,
-        "precision": job.precision,
-        "optimizer": job.optimizer,
-        "kernel": other.profile.attention
-        if job.attention_kernel == "framework"
-        else job.attention_kernel,
-        "software": {
-            f.name: getattr(job.profile, f.name)
-            for f in fields(Software)
-            if f.name not in programs
-        },
-    }
+    same = {"kv_heads": model.K, "head_dim": model.h, "activation": model.act}
+    said = meant(simplest(job), other.profile)
+    del said["software.gradients"]  # which are in job.precision
+    return {**said, **shape, **same}
 
 
 # ---------------------------------------------------------------- what is refused

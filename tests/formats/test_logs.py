@@ -26,36 +26,46 @@ TITAN = """[rank0]:[titan] 2025-02-02 12:00:00,000 - root - INFO - Training star
 """
 
 
-def test_megatron() -> None:
-    log = steps_of(MEGATRON)
-    assert log.kind == "megatron" and [s.iteration for s in log.steps] == [
-        10,
-        20,
-        30,
-    ]
-    assert log.steps[0].seconds == pytest.approx(12.0005)
-    assert log.steps[1].batch == 1024 and log.steps[1].tflops_per_chip == 436.9
-    assert log.steps[1].loss == 8.1
-    # without the first line
-    assert [s.seconds for s in log.steady] == pytest.approx([8.52, 8.5])
-
-
-def test_nemo() -> None:
-    log = steps_of(NEMO)
-    assert log.kind == "nemo" and [s.iteration for s in log.steps] == [
-        8,
-        9,
-        10,
-    ]
-    assert [s.seconds for s in log.steady] == pytest.approx([9.25, 9.35])
-    assert log.steps[0].batch == 512 and log.steps[2].loss == 10.9
-
-
-def test_torchtitan() -> None:
-    """Tokens a second and chip."""
-    log = steps_of(TITAN)
-    assert log.kind == "torchtitan" and log.steps[1].memory_gib == 47.52
-    assert [s.tokens_per_s_per_chip for s in log.steady] == [7100, 7300]
+@pytest.mark.parametrize(
+    ("text", "kind", "step", "steady"),
+    [
+        (
+            MEGATRON,
+            "megatron",
+            {
+                "iteration": 20,
+                "batch": 1024,
+                "tflops_per_chip": 436.9,
+                "loss": 8.1,
+            },
+            {"seconds": [8.52, 8.5]},
+        ),
+        (
+            NEMO,
+            "nemo",
+            {"iteration": 9, "batch": 512},
+            {"seconds": [9.25, 9.35]},
+        ),
+        (
+            TITAN,
+            "torchtitan",
+            {"memory_gib": 47.52},
+            {"tokens_per_s_per_chip": [7100, 7300]},
+        ),
+    ],
+)
+def test_lines_of_a_tool_are_its_steps(
+    text: str,
+    kind: str,
+    step: dict[str, float],
+    steady: dict[str, list[float]],
+) -> None:
+    """The second of three lines; without the first of all."""
+    log = steps_of(text)
+    assert log.kind == kind and len(log.steps) == 3
+    assert {name: getattr(log.steps[1], name) for name in step} == step
+    for name, values in steady.items():
+        assert [getattr(s, name) for s in log.steady] == pytest.approx(values)
 
 
 def test_a_restart_counts_the_last_time_a_step_ran() -> None:

@@ -218,28 +218,6 @@ def test_the_loss_of_a_recipe(text: str, loss: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "software", "flags"),
-    [
-        ("megatron-core", Software(), set()),
-        ("megatron-core", Software(loss="fused"), {"loss_fusion"}),
-        # what its recipes do is said to Megatron-LM, which does not do it by itself
-        ("megatron-bridge", Software(loss="fused"), {"loss_fusion"}),
-    ],
-)
-def test_the_loss_of_a_plan_is_written(
-    tmp_path: Path, by: str, software: Software, flags: set[str]
-) -> None:
-    job = replace(job_of(tmp_path, BOTH), framework=by, software=software)
-    text = bridge.write(job, "megatron", launch.Place(8, 8))
-    written = {
-        name
-        for name in ("loss_fusion", "fusion_impl")
-        if "--cross-entropy-" + name.replace("_", "-") in str(text)
-    }
-    assert written == flags
-
-
-@pytest.mark.parametrize(
     ("by", "software"),
     [
         ("megatron-core", Software(loss="in place")),

@@ -676,28 +676,6 @@ def test_junk_files_are_sentences(text):
         )
 
 
-def test_texts_of_a_url_are_enough():
-    texts = describe(
-        layout__tp="4",
-        layout__dp="16",
-        layout__sequence_parallel="false",
-        model__layers="3",
-        job__seq="2048",
-    )
-    thing = load_job(texts)
-    assert (
-        thing.layout.tp,
-        thing.layout.sequence_parallel,
-        thing.model.layers,
-        thing.seq,
-    ) == (
-        4,
-        False,
-        3,
-        2048,
-    )
-
-
 def test_texts_are_escaped():
     data = {
         "a key": 'quote " slash \\ delete \x7f tab \t line \n é 😀',

@@ -33,7 +33,7 @@ def demand_same(
     """BadInput for each field that the keys say otherwise than the job."""
     program = job.framework or framework(format.frameworks[0])
     back = _read(format, job, keys)
-    planned, written = _meant(job, program), _meant(back, program)
+    planned, written = meant(job, program), meant(back, program)
     for f in fields(Software):
         # what software does by itself was planned for nobody; what kernel a norm is, the code of
         # the tool's model says
@@ -96,7 +96,7 @@ def _read(
     return replace(back, batch=count)
 
 
-def _meant(job: Job, program: Framework) -> dict[str, Any]:
+def meant(job: Job, program: Framework) -> dict[str, Any]:
     """Field -> what it comes to: what is not said is what the program does by itself."""
     l, software = job.layout, job.software
     alone = {f"layout.{f.name}": getattr(l, f.name) for f in fields(Layout)}
