@@ -454,34 +454,40 @@ def test_another_placement_is_refused(name: str) -> None:
         bridge.write(replace(job, layout=other), name, PLACE)
 
 
+NODES = {"model": "qwen3-14b", "on": "24xh100-sxm", "batch": "96seq"}
+CUT = NODES | {"cp": "2", "tp": "2"}
+"""Three nodes, of which a layout may lie anywhere unless its launcher is named."""
+PODS = {"batch": "512seq", "framework": "maxtext"}
+
+
 @pytest.mark.parametrize(
-    ("name", "format"),
+    ("format", "given"),
     [
-        ("megatron-core", "megatron"),
-        ("megatron-bridge", "megatron-bridge"),
-        ("torchtitan", "torchtitan"),
-        ("maxtext", "maxtext"),
-        ("deepspeed", "deepspeed"),
+        ("megatron", CUT | {"framework": "megatron-core"}),
+        ("megatron-bridge", CUT | {"framework": "megatron-bridge"}),
+        ("torchtitan", CUT | {"framework": "torchtitan"}),
+        ("maxtext", CUT | {"framework": "maxtext"}),
+        ("deepspeed", NODES | {"framework": "deepspeed"}),
+        ("maxtext", PODS | {"model": "llama3-8b", "on": "64xtpu-v5p"}),
+        ("maxtext", PODS | {"model": "mixtral-8x7b", "on": "128xtpu-v5p"}),
+        (
+            "maxtext",
+            PODS | {"model": "llama3-70b", "on": "256xtpu-v5e", "pp": "2"},
+        ),
     ],
 )
-def test_what_is_planned_for_a_framework_its_launcher_lays_out(
-    name: str, format: str
+def test_what_is_planned_for_a_framework_is_written_in_its_format(
+    format: str, given: dict[str, str]
 ) -> None:
-    """Every best layout on three nodes is written; without the framework's name
-    ranks may lie anywhere, and with it predict refuses what its launcher cannot number.
-    """
+    """Every best layout: its launcher numbers the ranks, and its format has all keys."""
     from meshwright import search
 
-    given = {"on": "24xh100-sxm", "batch": "96seq", "framework": name}
     rest, space = flags.job_and_space(given)
-    job = flags.read_flags("qwen3-14b", rest, fill=False)
-    if name != "deepspeed":
-        given |= {"cp": "2", "tp": "2"}
-    rest, space = flags.job_and_space(given)
-    one = search.plan(job, space, families=False, top=8)
-    assert one.best
-    for found in (one.best, *one.alternatives):
-        bridge.write(replace(job, layout=found.layout), format, PLACE)
+    job = flags.read_flags(rest.pop("model"), rest, fill=False)
+    found = search.plan(job, space, families=False, top=8)
+    assert found.best
+    for one in (found.best, *found.alternatives):
+        bridge.write(replace(job, layout=one.layout), format, PLACE)
 
 
 def test_ranks_lie_as_the_launcher_numbers_them() -> None:
@@ -774,40 +780,6 @@ def test_a_batch_script_starts_their_program_on_gpus(
         assert "meshwright train" not in text and "#SBATCH --time=10" in text
     assert "sbatch" in shell.refused(
         f"export {path} --to megatron --partition gpu"
-    )
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"model": "llama3-8b", "on": "64xtpu-v5p"},
-        {"model": "mixtral-8x7b", "on": "128xtpu-v5p"},
-        {"model": "llama3-70b", "on": "256xtpu-v5e", "pp": "2"},
-    ],
-)
-def test_what_a_plan_for_maxtext_proposes_is_written(
-    given: dict[str, str], tmp_path: Path, shell: Shell
-) -> None:
-    """Ten best layouts, none with a schedule or sharding that MaxText has no key for; slices of TPUs
-    need no word on nodes.
-    """
-    from meshwright import search
-    from meshwright.formats.toml import dump_job
-
-    given = {**given, "batch": "512seq", "framework": "maxtext"}
-    rest, space = flags.job_and_space(given)
-    name = rest.pop("model")
-    job = flags.read_flags(name, rest, fill=False)
-    one = search.plan(job, space, families=False)
-    assert one.best
-    for found in (one.best, *one.alternatives):
-        assert found.layout.zero != 2
-        assert found.layout.pp == 1 or found.layout.schedule != "1f1b"
-        bridge.write(replace(job, layout=found.layout), "maxtext", PLACE)
-    plan_toml = tmp_path / "plan.toml"
-    plan_toml.write_text(dump_job(one.best.job), "utf-8")
-    assert (
-        "ici_fsdp_parallelism" in shell(f"export {plan_toml} --to maxtext").out
     )
 
 

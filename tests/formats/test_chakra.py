@@ -98,11 +98,14 @@ def traces(folder: Path, job: Job, **layout: Any) -> tuple[Any, Ranks, Any]:
 
 def finish_s(ranks: Ranks, groups: dict[int, list[int]]) -> float:
     """Seconds until all ranks are done where messages take no time, each computing and sending its
-    collectives in turn."""
+    collectives in turn; every message and collective is of the same bytes for all who take part.
+    """
     ends: list[dict[int, float]] = [{} for _ in ranks]
     done = [0] * len(ranks)
-    mail: dict[tuple[int, int, int], float] = {}
-    waiting: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
+    mail: dict[tuple[int, int, int], tuple[float, int]] = {}
+    waiting: dict[tuple[int, int], dict[int, tuple[float, Any]]] = defaultdict(
+        dict
+    )
     counts = [defaultdict(int) for _ in ranks]
     moved = True
     while moved:
@@ -115,23 +118,32 @@ def finish_s(ranks: Ranks, groups: dict[int, list[int]]) -> float:
                 )
                 if one["type"] == COLLECTIVE:
                     group = int(one["pg_name"])
+                    assert rank in groups[group]
                     key = group, counts[rank][group]
-                    waiting[key][rank] = start
+                    what = one["comm_type"], one["comm_size"]
+                    waiting[key][rank] = start, what
                     if len(waiting[key]) < len(groups[group]):
                         break
-                    start = max(waiting[key].values())
+                    starts, whats = zip(*waiting[key].values(), strict=True)
+                    assert len({*whats}) == 1
+                    start = max(starts)
                     counts[rank][group] += 1
                 elif one["type"] == RECEIVE:
                     key3 = one["comm_src"], rank, one["comm_tag"]
                     if key3 not in mail:
                         break
-                    start = max(start, mail[key3])
+                    sent, size = mail.pop(key3)
+                    assert size == one["comm_size"]
+                    start = max(start, sent)
                 elif one["type"] == SEND:
-                    mail[rank, one["comm_dst"], one["comm_tag"]] = start
+                    key3 = rank, one["comm_dst"], one["comm_tag"]
+                    assert key3 not in mail
+                    mail[key3] = start, one["comm_size"]
                 ends[rank][one["id"]] = start + one["duration_micros"] / 1e6
                 done[rank] += 1
                 moved = True
     assert done == [len(program) for program in ranks], "ranks wait for ever"
+    assert not mail
     return max(max(times.values()) for times in ends)
 
 
@@ -185,71 +197,81 @@ def test_every_rank_can_run_to_its_end(
     prediction, ranks, groups = traces(tmp_path, job, **layout)
     assert len(ranks) == chips
     assert finish_s(ranks, groups) > 0
-    mail: dict[tuple[int, int, int], list[int]] = defaultdict(list)
-    calls: dict[int, list[list[tuple[int, int]]]] = defaultdict(list)
-    for rank, program in enumerate(ranks):
-        own: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for i, one in enumerate(program, 1):
-            assert one["id"] == i and all(d < i for d in one["data_deps"])
-            assert one["is_cpu_op"] == 0
-            if one["type"] == COLLECTIVE:
-                group = int(one["pg_name"])
-                assert rank in groups[group]
-                own[group].append((one["comm_type"], one["comm_size"]))
-            elif one["type"] in (SEND, RECEIVE):
-                mail[one["comm_src"], one["comm_dst"], one["comm_tag"]].append(
-                    one["comm_size"]
-                )
-        for group, what in own.items():
-            calls[group].append(what)
-    assert all(
-        len(sizes) == 2 == sizes.count(sizes[0]) for sizes in mail.values()
-    )
-    for group, every in calls.items():
-        assert len(every) == len(groups[group])
-        assert all(what == every[0] for what in every)
+    for program in ranks:
+        assert [one["id"] for one in program] == [*range(1, len(program) + 1)]
+        assert all(d < one["id"] for one in program for d in one["data_deps"])
+        assert not any(one["is_cpu_op"] for one in program)
 
 
-def test_groups_of_a_rank_by_hand(tmp_path: Path) -> None:
-    # tp nearest, then dp, then pp: rank 5 = 101 is tp 1, dp 0, pp 1
-    _, ranks, groups = traces(tmp_path, SMALL, tp=2, pp=2, zero=1)
-    of_rank = {
+def place(**axes: tuple[int, int]) -> dict[str, tuple[int, int]]:
+    """Axis -> ranks (in a node, across nodes)."""
+    return {**dict.fromkeys(("tp", "cp", "dp", "pp"), (1, 1)), **axes}
+
+
+@pytest.mark.parametrize(
+    ("model", "chips", "layout", "of", "wanted", "to"),
+    [
+        # tp nearest, then dp, then pp: rank 5 = 101 is tp 1, dp 0, pp 1
+        (
+            "llama3-8b",
+            8,
+            {"tp": 2, "pp": 2, "zero": 1},
+            5,
+            [[4, 5], [5, 7]],
+            {1},
+        ),
+        # dp fills a node of 8, tp lies across nodes
+        (
+            "llama3-8b",
+            16,
+            {"tp": 2, "placement": place(tp=(1, 2), dp=(8, 1))},
+            3,
+            [[*range(8)], [3, 11]],
+            set(),
+        ),
+        # in a node tp 2, dp 2, pp 2; over four nodes tp 2, dp 2
+        (
+            "llama3-8b",
+            32,
+            {
+                "tp": 4,
+                "pp": 2,
+                "placement": place(tp=(2, 2), dp=(2, 2), pp=(2, 1)),
+            },
+            9,
+            [[0, 1, 8, 9], [9, 11, 25, 27]],
+            {13},
+        ),
+        # four ranks share the experts out, the next four hold them again
+        (
+            "mixtral-8x7b",
+            8,
+            {"ep": 4, "zero": 1},
+            0,
+            [[*range(4)], [0, 4], [*range(8)]],
+            set(),
+        ),
+    ],
+)
+def test_groups_of_a_rank_by_hand(
+    tmp_path: Path,
+    model: str,
+    chips: int,
+    layout: dict[str, Any],
+    of: int,
+    wanted: list[list[int]],
+    to: set[int],
+) -> None:
+    """Whom a rank meets, and to whom it sends."""
+    job = Job(model, f"{chips}xh100-sxm", batch=16)
+    _, ranks, groups = traces(tmp_path, job, **layout)
+    met = {
         tuple(groups[int(one["pg_name"])])
-        for one in ranks[5]
+        for one in ranks[of]
         if one["type"] == COLLECTIVE
     }
-    assert of_rank == {(4, 5), (5, 7)}
-    assert {one["comm_dst"] for one in ranks[5] if one["type"] == SEND} == {1}
-    assert {one["comm_src"] for one in ranks[5] if one["type"] == RECEIVE} == {
-        1
-    }
-
-
-def test_groups_of_another_order_by_hand(tmp_path: Path) -> None:
-    # dp fills a node of 8, tp lies across nodes
-    job = Job("llama3-8b", "16xh100-sxm", batch=16)
-    place = {"tp": (1, 2), "dp": (8, 1), "cp": (1, 1), "pp": (1, 1)}
-    _, _, groups = traces(tmp_path, job, tp=2, placement=place)
-    assert [3, 11] in groups.values() and [*range(8)] in groups.values()
-
-
-def test_groups_of_a_placement_that_is_no_order_by_hand(
-    tmp_path: Path,
-) -> None:
-    # in a node tp 2, dp 2, pp 2; over four nodes tp 2, dp 2
-    job = Job("llama3-8b", "32xh100-sxm", batch=16)
-    place = {"tp": (2, 2), "cp": (1, 1), "dp": (2, 2), "pp": (2, 1)}
-    _, ranks, groups = traces(tmp_path, job, tp=4, pp=2, placement=place)
-    assert [0, 1, 8, 9] in groups.values()
-    assert [0, 2, 16, 18] in groups.values()
-    assert {one["comm_dst"] for one in ranks[9] if one["type"] == SEND} == {13}
-
-
-def test_groups_of_experts_by_hand(tmp_path: Path) -> None:
-    # four ranks share the experts out, the next four hold them again
-    job = Job("mixtral-8x7b", "8xh100-sxm", batch=8)
-    _, _, groups = traces(tmp_path, job, ep=4, zero=1)
-    assert [*range(4)] in groups.values() and [0, 4] in groups.values()
+    assert met == {*map(tuple, wanted)}
+    assert {one["comm_dst"] for one in ranks[of] if one["type"] == SEND} == to
 
 
 def test_bytes_of_tensor_parallelism_by_hand(tmp_path: Path) -> None:

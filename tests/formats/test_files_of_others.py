@@ -613,24 +613,6 @@ def test_automodels_published_step(shell: Shell, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the fifth draw
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "words"),
-    [
-        (
-            "transformers",
-            {"vision_tower": "openai/clip"},
-            "images beside text",
-        ),
-        ("llama-factory", {"task": "mmlu_test"}, "evaluates a model"),
-    ],
-)
-def test_what_is_no_training_of_a_text_model_is_refused(
-    name: str, changes: dict[str, Any], words: str
-) -> None:
-    with refusal(words):
-        read(name, **changes)
-
-
 def titan(**keys: object) -> bridge.ForeignFile:
     """A file of torchtitan's of 2024."""
     usual = {

@@ -606,25 +606,12 @@ def test_a_key_said_twice_is_refused() -> None:
         bridge.read_file("a.yaml", text, named="gpt-neox")
 
 
-def test_flags_of_a_script_are_keys_too(tmp_path: Path) -> None:
-    script = (
-        "torchrun --nproc_per_node 8 train.py --model_name_or_path Qwen/Qwen2.5-7B"
-        " --per_device_train_batch_size 4 --gradient_accumulation_steps 2 --bf16"
-        " --num_train_epochs 1 --deepspeed ds_zero2.json --model_max_length 2048"
-    )
-    file = bridge.read_file("run.sh", script)
-    assert file.format.name == "transformers" and file.chips == 8
-    assert file.tables["layout"] == {
-        "microbatch": 4,
-        "zero": 2,
-    }
-    assert file.tables["job"]["batch"] == "64seq"
-
-
 @pytest.mark.parametrize(
     ("name", "key", "value", "words"),
     [
         ("llama-factory", "stage", "dpo", "run other passes"),
+        ("llama-factory", "task", "mmlu_test", "evaluates a model"),
+        ("transformers", "vision_tower", "openai/clip", "images beside text"),
         ("transformers", "num_generations", 8, "generates completions"),
         ("gpt-neox", "attention_config", [[["mamba"], 24]], "another model"),
         ("levanter", "model.type", "whisper", "is not read"),

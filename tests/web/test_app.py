@@ -30,7 +30,7 @@ from meshwright.web.app import app
 from meshwright.web.endpoints import Endpoint, endpoints, openapi
 from meshwright.web.explorers import scenario
 from meshwright.web.guard import LARGEST_BODY, POLICY
-from meshwright.web.prices import by_chip, with_price
+from meshwright.web.prices import with_price
 from meshwright.web.question import OPENING
 from meshwright.web.work import Asking, Stopped
 from shell import Shell
@@ -51,18 +51,61 @@ def test_the_page_and_the_command_say_the_same(shell: Shell) -> None:
     assert [f["name"] for f in mine["families"]] == [
         f["name"] for f in theirs["families"]
     ]
-    layout = {"tp": 2, "zero": 1}
-    step = ask("predict", {"question": question, "layout": layout}).json
-    command = shell.json("predict", line, "--tp 2 --dp 4 --zero 1")
-    assert command == {key: step[key] for key in command}
 
 
-def test_fields_of_the_layout_limit_the_search() -> None:
-    best = ask(
-        "plan", {"question": {**QUESTION, "tp": "2,4", "zero": "1"}}
-    ).json["best"]
-    assert best["layout"]["tp"] in (2, 4)
-    assert best["layout"]["zero"] == 1
+UNDEALT = {"model": "llama3-8b", "on": "24xh100-sxm", "batch": "1M"}
+"""With a batch that no layout deals."""
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "layout", "line"),
+    [
+        (
+            "predict",
+            {**QUESTION, "tokens": "1T"},
+            {"tp": 2, "zero": 1},
+            f"{ASKED} --tokens 1T --tp 2 --dp 4 --zero 1",
+        ),
+        (
+            "timeline",
+            QUESTION,
+            {"tp": 1, "pp": 4, "zero": 1},
+            f"{ASKED} --dp 2 --pp 4 --zero 1",
+        ),
+        *(
+            (
+                "roofline",
+                UNDEALT | more,
+                None,
+                " ".join(
+                    (
+                        "llama3-8b --on 24xh100-sxm --batch 1M",
+                        *(f"--{key} {text}" for key, text in more.items()),
+                    )
+                ),
+            )
+            for more in (
+                {},
+                {"precision": "fp8"},
+                {"assumptions": "scaling-book-max"},
+            )
+        ),
+    ],
+)
+def test_an_answer_is_that_of_the_command(
+    shell: Shell,
+    name: str,
+    question: dict[str, str],
+    layout: dict[str, int] | None,
+    line: str,
+) -> None:
+    body = {"question": question} | ({"layout": layout} if layout else {})
+    page = ask(name, body).json
+    command = shell.json(f"{name} {line}")
+    assert command == {key: page[key] for key in command}
+    if name == "timeline":
+        busy = [sum(a[4] - a[3] for a in rank) for rank in page["actions"]]
+        assert busy == pytest.approx(page["busy_s"])
 
 
 def test_streams_give_a_line_for_each_part() -> None:
@@ -543,17 +586,11 @@ def test_a_search_lets_what_is_quick_go_first() -> None:
     assert api.first.none.is_set(), "and the next search waits for nothing"
 
 
-def test_the_description_lists_every_endpoint() -> None:
-    told = openapi(endpoints())
-    assert {path.removeprefix("/api/") for path in told["paths"]} == set(
-        endpoints()
-    )
-    for path in told["paths"].values():
-        assert path["post"]["summary"], "each says what it answers"
-
-
 def test_the_description_says_what_each_field_means_and_may_be() -> None:
-    schemas = openapi(endpoints())["components"]["schemas"]
+    told = openapi(endpoints())
+    assert {*told["paths"]} == {f"/api/{name}" for name in endpoints()}
+    assert all(path["post"]["summary"] for path in told["paths"].values())
+    schemas = told["components"]["schemas"]
     layout = schemas["Layout"]["properties"]
     assert [*layout] == [*fields_of(Layout)]
     assert all(one["description"] for one in layout.values())
@@ -599,30 +636,6 @@ def test_a_timeline_that_no_page_draws_is_refused_before_it_is_made() -> None:
     )
     assert "896,000 actions" in reply.refused
     assert time.process_time() - start < 1
-
-
-def test_the_timeline_is_that_of_the_command(shell: Shell) -> None:
-    layout = {"tp": 1, "pp": 4, "zero": 1}
-    found = ask("timeline", {"question": QUESTION, "layout": layout}).json
-    command = shell.json("timeline", ASKED, "--dp 2 --pp 4 --zero 1")
-    assert command == {key: found[key] for key in command}
-    busy = [sum(a[4] - a[3] for a in rank) for rank in found["actions"]]
-    assert busy == pytest.approx(found["busy_s"])
-
-
-@pytest.mark.parametrize(
-    "more", [{}, {"precision": "fp8"}, {"assumptions": "scaling-book-max"}]
-)
-def test_a_roofline_is_that_of_the_command(
-    shell: Shell, more: dict[str, str]
-) -> None:
-    """In the set's numbers, and with a batch that no layout deals."""
-    question = {"model": "llama3-8b", "on": "24xh100-sxm", "batch": "1M"}
-    page = ask("roofline", {"question": {**question, **more}}).json
-    flags = [f"--{name} {text}" for name, text in more.items()]
-    line = "roofline llama3-8b --on 24xh100-sxm --batch 1M"
-    command = shell.json(line, *flags)
-    assert command == {key: page[key] for key in command}
 
 
 def test_limits_are_those_of_the_command(shell: Shell) -> None:
@@ -710,16 +723,6 @@ def test_a_price_of_ones_own_does_not_stand_under_anothers_name() -> None:
     assert "one's own" in mine.sources["usd_per_hour"]["source"]
     assert mine.sources["hbm_bytes"] == job.cluster.chip.sources["hbm_bytes"]
     assert with_price(job, None) is job
-
-
-def test_a_price_is_of_a_chip_as_on_has_it() -> None:
-    """By any name that the catalogue takes, of one chip or of a cluster of it."""
-    for name in ("a100-80", "A100 80GB", "a100", " 16xa100-80gb"):
-        assert by_chip({name: 1.8}, ["h100-sxm", "a100-80"]) == {
-            "a100-80": 1.8
-        }
-    assert by_chip({"mine": 2.0}, ["mine"]) == {"mine": 2.0}
-    assert by_chip({}, []) == {}
 
 
 @pytest.mark.parametrize(

@@ -322,24 +322,10 @@ CLIPPED = """() => [...document.querySelectorAll(".delta")].filter((d) => d.scro
     .map((d) => d.textContent)"""
 
 
-def test_a_phone_shows_what_every_choice_costs(
-    browser: Any, base: str
-) -> None:
-    """Its signs too: a tie, and what is beyond practice."""
-    page = Page(browser, base, viewport={"width": 360, "height": 740})
-    page.open(address(base, "plan"), "all")
-    page.tab.evaluate(
-        "document.querySelectorAll('#main details').forEach((d) => { d.open = true; })"
-    )
-    costs = page.tab.locator(".delta").all_inner_texts()
-    assert any("\u2248 \u2020" in cost for cost in costs)
-    assert not page.tab.evaluate(CLIPPED)
-    page.context.close()
-
-
 def test_a_phone_shows_time_money_and_fits_at_once(
     browser: Any, base: str
 ) -> None:
+    """And what every choice costs, with its signs: a tie, and what is beyond practice."""
     page = Page(browser, base, viewport={"width": 360, "height": 740})
     page.open(address(base, "plan"), "all")
     leads = page.tab.query_selector_all("#answer .lead b")
@@ -349,6 +335,12 @@ def test_a_phone_shows_time_money_and_fits_at_once(
         assert box and box["y"] < 130 and box["x"] + box["width"] <= 360
     words = page.tab.inner_text("#main").split()
     assert len(words) <= 300, "before anything is opened"
+    page.tab.evaluate(
+        "document.querySelectorAll('#main details').forEach((d) => { d.open = true; })"
+    )
+    costs = page.tab.locator(".delta").all_inner_texts()
+    assert any("\u2248 \u2020" in cost for cost in costs)
+    assert not page.tab.evaluate(CLIPPED)
     page.fine()
     page.context.close()
 
@@ -369,29 +361,22 @@ def test_a_dialog_on_a_phone_holds_its_controls(
     page.context.close()
 
 
-@pytest.mark.parametrize("width", range(320, 1500, 60))
-def test_views_are_named_in_two_lines_at_most_on_a_tablet(
-    page: Page, width: int
+def test_views_and_numbers_have_their_place_at_every_width(
+    page: Page,
 ) -> None:
-    page.tab.set_viewport_size({"width": width, "height": 900})
-    page.open(address(page.base, "runs"), "runs")
-    height = page.tab.evaluate(
-        "document.querySelector('#top nav').getBoundingClientRect().height"
-    )
-    assert height < (120 if width < 480 else 80)
-    assert page.tab.evaluate("document.documentElement.scrollWidth") <= width
-
-
-@pytest.mark.parametrize("width", [320, 480, 768, 1101, 1440])
-def test_the_three_numbers_stand_inside_their_card(
-    page: Page, width: int
-) -> None:
-    page.tab.set_viewport_size({"width": width, "height": 900})
+    """Views are named in two lines at most on a tablet; the three numbers stand inside their card."""
     page.open(address(page.base, "plan"), "beside")
-    card = page.tab.query_selector("#answer").bounding_box()
-    for lead in page.tab.query_selector_all("#answer .lead b"):
-        box = lead.bounding_box()
-        assert box["x"] + box["width"] <= card["x"] + card["width"]
+    tab = page.tab
+    for width in (*range(320, 1500, 60), 480, 768, 1101, 1440):
+        tab.set_viewport_size({"width": width, "height": 900})
+        height = tab.query_selector("#top nav").bounding_box()["height"]
+        assert height < (120 if width < 480 else 80), width
+        wide = tab.evaluate("document.documentElement.scrollWidth")
+        assert wide <= width
+        card = tab.query_selector("#answer").bounding_box()
+        for lead in tab.query_selector_all("#answer .lead b"):
+            box = lead.bounding_box()
+            assert box["x"] + box["width"] <= card["x"] + card["width"], width
 
 
 def test_a_number_opens_and_what_belongs_together_is_lit(page: Page) -> None:
