@@ -21,7 +21,6 @@ from meshwright.describe.fields import Checked, FieldKind, fields_of
 from meshwright.describe.framework import Framework, framework
 from meshwright.describe.kernels import Kernels, kernels
 from meshwright.describe.read import read
-from meshwright.formats.toml import load_job
 from meshwright.limits import laws, scenario
 from meshwright.limits.scenario import preset
 from meshwright.prediction import failures
@@ -163,24 +162,3 @@ def test_every_listed_text_can_be_made(field: str) -> None:
             else text
         )
         cls(**{**ARGUMENTS.get(cls.__name__, {}), name: value})
-
-
-def test_a_job_file_names_the_field_of_a_set() -> None:
-    tables = {"model": "llama3-8b", "cluster": "8xh100-sxm"}
-    wrong = {
-        "batch": "8seq",
-        "assumptions": {
-            "name": "realistic",
-            "count": {"gathered_keys": "keep"},
-        },
-    }
-    with refusal(
-        r"job.assumptions.count.gathered_keys 'keep' is not known; did you mean kept"
-    ):
-        load_job({**tables, "job": wrong})
-    with refusal(
-        r"assumption set 'realistc' is not known; did you mean realistic"
-    ):
-        load_job(
-            {**tables, "job": {"batch": "8seq", "assumptions": "realistc"}}
-        )

@@ -4,6 +4,7 @@ name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ def test_whole_numbers_are_kept_as_such() -> None:
     layout = Layout(tp=8.0, dp=np.float64(4))
     assert layout == Layout(tp=8, dp=4) and type(layout.tp) is int
     assert type(Job(**{**GOOD, "batch": np.int64(512)}).batch) is int
+    listed = replace(GOOD["model"], hidden=4096.0, pattern=["full"])
+    assert type(listed.hidden) is int and listed.pattern == ("full",)
     column = np.array([1.0, 2.0, 0.5])
     assert Layout(tp=column).tp is column, (
         "columns of a table of layouts pass as they are"

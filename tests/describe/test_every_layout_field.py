@@ -22,7 +22,7 @@ from meshwright import (
     load_job,
     plan,
 )
-from meshwright.describe.choices import FIELDS, Choices
+from meshwright.describe.choices import FIELDS
 from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import DEGREES
 from meshwright.formats import parse_toml
@@ -159,8 +159,3 @@ def test_a_search_keeps_to_it(name: str) -> None:
     assert {
         getattr(p.layout, name) for p in (found.best, *found.alternatives)
     } == {value}
-
-
-def test_choices_of_a_set_and_of_a_user_are_one_type() -> None:
-    _, space = job_and_space({"tp": "2,4", "zero": "1..3"})
-    assert space.choices == Choices(tp=(2, 4), zero=(1, 2, 3))

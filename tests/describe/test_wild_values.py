@@ -154,12 +154,6 @@ def test_wild_values_end_in_a_sentence_or_a_number(part: int) -> None:
     assert not wrong
 
 
-def test_whole_numbers_and_lists_become_what_a_field_holds() -> None:
-    m = replace(model("llama3-8b"), hidden=4096.0, pattern=["full"])
-    assert type(m.hidden) is int and m.pattern == ("full",)
-    assert hash(m) == hash(replace(m, hidden=4096, pattern=("full",)))
-
-
 def test_what_a_job_only_carries_is_as_it_was_given() -> None:
     """Table [train] is the trainer's to judge; degrees have a range."""
     train = {"eval_every": 0, "lr": 1e-3}

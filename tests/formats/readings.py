@@ -14,7 +14,7 @@ def unread(file: bridge.ForeignFile) -> set[str]:
 
 def layout(file: bridge.ForeignFile) -> dict[str, Any]:
     """The layout, degrees as numbers: a script has them as text."""
-    made = file.tables["layout"].items()
+    made = file.tables.get("layout", {}).items()
     return {k: int(v) if str(v).isdigit() else v for k, v in made}
 
 

@@ -91,29 +91,6 @@ def test_a_megatron_script_is_the_job_it_starts(tmp_path: Path) -> None:
     assert predict(job).step_time_s > 0
 
 
-@pytest.mark.parametrize(
-    ("beside", "kernel"),
-    [
-        ("", None),
-        ("--transformer-impl transformer_engine", None),
-        ("--attention-backend auto", None),
-        ("--attention-backend flash", "fa2"),
-        ("--transformer-impl local", "fa2"),
-        ("--use-legacy-models", "fa2"),
-        ("--DDP-impl local", "fa2"),
-    ],
-)
-def test_a_switch_that_megatron_core_reads_no_more_chooses_no_kernel(
-    tmp_path: Path, beside: str, kernel: str | None
-) -> None:
-    """--use-flash-attn: of the older layers; Transformer Engine takes cuDNN's on Hopper."""
-    script = tmp_path / "run.sh"
-    text = EXAMPLE.replace("--bf16", f"--bf16 --use-flash-attn {beside}")
-    script.write_text(text)
-    job = flags.read_flags(str(script), {"on": "32xh100-sxm"}, [])
-    assert job.attention_kernel == (kernel or "framework")
-
-
 def test_what_a_job_cannot_hold_is_said() -> None:
     found = bridge.read_file("train.sh", EXAMPLE)
     assert set(found.left) == {
@@ -190,40 +167,6 @@ def test_published_recipes_are_expressed() -> None:
     assert len(refused) == 2 and all(
         "qwen3_235b_a22b_pretrain_64gpu" in r for r in refused
     )
-
-
-@pytest.mark.parametrize(
-    ("dealt", "said"),
-    [("Ett|tt|tt|ttL", None), ("Et|ttt|tt|ttL", "1,3,2*2")],
-)
-def test_stages_that_are_dealt_as_usual_say_nothing(
-    dealt: str, said: str | None
-) -> None:
-    line = (
-        "torchrun pretrain_gpt.py --num-layers 8 --pipeline-model-parallel-size 4"
-        f" --pipeline-model-parallel-layout '{dealt}'"
-    )
-    found = bridge.read_file("train.sh", line)
-    assert found.tables["layout"].get("stages") == said
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("", None),
-        ("--optimizer adam", None),
-        ("--optimizer sgd", "sgd"),
-        ("--optimizer dist_muon", "muon"),
-        ("--optimizer lion", None),
-    ],
-)
-def test_an_optimizer_of_megatron(word: str, said: str | None) -> None:
-    """The bytes of Adam's stand for those of an unknown one, which is said."""
-    line = f"torchrun pretrain_gpt.py --num-layers 4 --tensor-model-parallel-size 1 {word}"
-    found = bridge.read_file("train.sh", line)
-    assert found.tables["job"].get("optimizer") == said
-    unknown = "'lion' is not known" in found.left.get("optimizer", "")
-    assert unknown == ("lion" in word)
 
 
 def test_states_of_the_optimizer_in_the_words_of_torch() -> None:
@@ -641,20 +584,6 @@ def test_an_order_of_axes_names_each_once() -> None:
             "llama3-8b",
             {"on": "16xh100-sxm", "batch": "64seq", "placement": "tp-pp-dp"},
         )
-
-
-def test_how_megatron_exchanges_keys(tmp_path: Path) -> None:
-    """A ring unless --cp-comm-type says otherwise; what differs by layer is said."""
-    script = EXAMPLE.rstrip() + " --context-parallel-size 2"
-    for more, ours in (
-        ("", "ring"),
-        ("--cp-comm-type all_gather", "gather"),
-        ("--cp-comm-type a2a a2a", "all-to-all"),
-    ):
-        found = bridge.read_file("train.sh", f"{script} {more}")
-        assert found.tables["layout"]["cp_exchange"] == ours
-    mixed = bridge.read_file("train.sh", f"{script} --cp-comm-type p2p a2a")
-    assert "cp_comm_type" in mixed.left
 
 
 def test_what_the_table_does_not_say_a_tool_reads_and_writes() -> None:

@@ -120,33 +120,6 @@ def test_a_layout_that_a_framework_does_not_run_is_sent_to_a_plan_of_its_own() -
         bridge.write(named, "torchtitan", PLACE)
 
 
-MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --swiglu
- --num-attention-heads 8 --seq-length 2048 --vocab-size 32000 --micro-batch-size 1 --bf16
- --global-batch-size 64 --num-experts 64 --moe-router-topk 8 --moe-grouped-gemm
- --expert-model-parallel-size 8 """
-
-
-@pytest.mark.parametrize(
-    ("flags", "groups"),
-    [
-        ("", (1, 1)),
-        ("--moe-router-num-groups 8 --moe-router-group-topk 4", (8, 4)),
-        ("--moe-router-num-groups 8", (1, 1)),  # limits nothing by itself
-        ("--moe-router-topk-limited-devices 3", (8, 3)),
-    ],
-)
-def test_groups_of_experts_in_megatrons_arguments(
-    flags: str, groups: tuple[int, int]
-) -> None:
-    file = bridge.read_file("a.sh", MEGATRON.replace("\n", " ") + flags)
-    moe = file.tables["model"]["moe"]
-    assert (moe["groups"], moe["top_groups"]) == groups and not file.left
-    with refusal("moe_router_group_topk 4 needs moe_router_num_groups"):
-        bridge.read_file(
-            "a.sh", MEGATRON.replace("\n", " ") + "--moe-router-group-topk 4"
-        )
-
-
 @pytest.mark.parametrize("name", [*table.written()])
 @pytest.mark.parametrize("field", [*WORDS, *DEGREES, KERNEL])
 def test_a_new_word_is_refused_or_left_to_the_script(

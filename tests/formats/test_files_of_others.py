@@ -272,40 +272,7 @@ fsdp: {sharding_strategy: SHARD_GRAD_OP}
 """
 
 
-def test_flags_over_a_file_of_olmo(tmp_path: Path) -> None:
-    """The flags come first, then the file where the script is; without it all of it is asked for,
-    and a text from elsewhere opens no file.
-    """
-    script = tmp_path / "scripts" / "a.sh"
-    script.parent.mkdir()
-    script.write_text(OLMO, "utf-8")
-    alone = bridge.read_file(str(script))
-    assert alone.format.name == "olmo" and alone.chips == 32
-    assert layout(alone)["microbatch"] == 2
-    assert {"recompute", "precision", "seq"} <= unread(alone)
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "own.yaml").write_text(OWN, "utf-8")
-    file = bridge.read_file(str(script))
-    assert not file.unread and file.tables["model"]["layers"] == 16
-    assert layout(file)["microbatch"] == 2 and layout(file)["zero"] == 2
-    assert file.tables["job"]["batch"] == "512seq"
-    assert unread(bridge.read_file(str(script), OLMO)) == unread(alone)
-
-
 RUN = "NGPU=8 {} ./run_train.sh --parallelism.tensor_parallel_degree 2"
-
-
-def test_flags_over_torchtitans_file(tmp_path: Path) -> None:
-    script = tmp_path / "a.sh"
-    command = "torchrun -m torchtitan.train --job.config_file a.toml"
-    script.write_text(f"{command}\n", "utf-8")
-    assert {"pp", "batch"} <= unread(bridge.read_file(str(script)))
-    script.write_text(f"{command} --training.seq_len 4096\n", "utf-8")
-    text = "[parallelism]\npipeline_parallel_degree = 4\n[training]\nseq_len = 8\n"
-    (tmp_path / "a.toml").write_text(text, "utf-8")
-    file = bridge.read_file(str(script))
-    assert not file.unread and layout(file)["pp"] == 4
-    assert int(file.tables["job"]["seq"]) == 4096
 
 
 # ---------------------------------------------------------------- Megatron's other programs
@@ -343,24 +310,74 @@ dtype: bf16
 """
 
 
-def test_words_over_a_file_of_torchtune(tmp_path: Path) -> None:
-    """4 sequences, 8 times, on 4 ranks; without the file its 8 are asked for, too."""
-    script = tmp_path / "a.sh"
-    script.write_text(TUNE, "utf-8")
-    alone = bridge.read_file(str(script))
-    assert alone.format.name == "torchtune" and alone.chips == 4
-    assert {"recompute", "precision", "batch"} <= unread(alone)
-    assert layout(alone)["microbatch"] == 4
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "full.yaml").write_text(FULL, "utf-8")
-    file = bridge.read_file(str(script))
-    assert not file.unread and layout(file)["recompute"] == "full"
-    job = file.tables["job"]
-    assert (job["seq"], job["batch"]) == (4096, "128seq")
-    first = TUNE.replace("full_f", "lora_f").replace(
-        "--config", "a.b=1 --config"
-    )
-    assert flags.adapters_alone(bridge.read_file("a.sh", first).left)
+OVER: dict[
+    str,
+    tuple[tuple[str, str], tuple[str, str], dict[str, Any], dict[str, Any]],
+]
+OVER = {
+    "olmo": (
+        ("scripts/a.sh", OLMO),
+        ("configs/own.yaml", OWN),
+        {
+            "format": "olmo",
+            "chips": 32,
+            "microbatch": 2,
+            "asks": {"recompute", "precision", "seq"},
+        },
+        {
+            "unread": set(),
+            "layers": 16,
+            "microbatch": 2,
+            "zero": 2,
+            "batch": "512seq",
+        },
+    ),
+    # 4 sequences, 8 times, on 4 ranks; without the file its 8 are asked for, too
+    "torchtune": (
+        ("a.sh", TUNE),
+        ("configs/full.yaml", FULL),
+        {
+            "format": "torchtune",
+            "chips": 4,
+            "microbatch": 4,
+            "asks": {"recompute", "precision", "batch"},
+        },
+        {
+            "unread": set(),
+            "recompute": "full",
+            "seq": 4096,
+            "batch": "128seq",
+        },
+    ),
+    "torchtitan": (
+        (
+            "a.sh",
+            "torchrun -m torchtitan.train --job.config_file a.toml --training.seq_len 4096\n",
+        ),
+        (
+            "a.toml",
+            "[parallelism]\npipeline_parallel_degree = 4\n[training]\nseq_len = 8\n",
+        ),
+        {"asks": {"pp", "batch"}, "seq": "4096"},
+        {"unread": set(), "pp": 4, "seq": "4096"},
+    ),
+}
+"""(Script, file that it names, what the script says alone, what both say)."""
+
+
+@pytest.mark.parametrize("case", OVER)
+def test_flags_over_a_file(case: str, tmp_path: Path) -> None:
+    """The flags come first, then the file where the script is; without it all of it is asked for,
+    and a text from elsewhere opens no file.
+    """
+    (name, text), beside, alone, both = OVER[case]
+    for path, content in ((name, text), beside):
+        script = str(tmp_path / name)
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(content, "utf-8")
+        meaning = alone if path == name else both
+        demand_meaning(bridge.read_file(script), meaning)
+        demand_meaning(bridge.read_file(script, text), alone)
 
 
 def test_recipes_of_torchtune(tmp_path: Path) -> None:
@@ -369,6 +386,10 @@ def test_recipes_of_torchtune(tmp_path: Path) -> None:
     lora.write_text(TUNE.replace("full_f", "lora_f"), "utf-8")
     with refusal("trains adapters alone"):
         flags.foreign_tables(str(lora), {}, [])
+    first = TUNE.replace("full_f", "lora_f").replace(
+        "--config", "a.b=1 --config"
+    )
+    assert flags.adapters_alone(bridge.read_file("a.sh", first).left)
     other = TUNE.replace("full_finetune", "knowledge_distillation")
     with refusal("knowledge_distillation_distributed"):
         bridge.read_file("a.sh", other)
@@ -518,35 +539,27 @@ optimizer: {}
 TRAINER = "model_name_or_path: Qwen/Qwen2.5-7B\nper_device_train_batch_size: 1\nlr_scheduler_type: linear\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "norm"),
-    [
-        (TUNED, "torch"),
-        (TUNED.replace("compile: false", "compile: true"), None),
-        (TRAINER, "torch"),
-        (f"{TRAINER}use_liger_kernel: true\n", None),
-        (f"{TRAINER}torch_compile: true\n", None),
-        (
-            f"{TRAINER}stage: sft\ntemplate: qwen\nenable_liger_kernel: true\n",
-            None,
-        ),
-        (f"{TRAINER}stage: sft\ntemplate: qwen\n", "torch"),
-        (EIGHT_BITS.format("adamw_torch"), "torch"),
-        (EIGHT_BITS.format("adamw_torch") + "liger_rms_norm: true\n", "torch"),
-        (
-            EIGHT_BITS.format("adamw_torch")
-            + "liger_rms_norm: true\nplugins: [axolotl.integrations.liger.LigerPlugin]\n",
-            None,
-        ),
-    ],
-)
-def test_norms_of_a_models_own_code(text: str, norm: str | None) -> None:
-    """torchtune's RMSNorm and transformers' LlamaRMSNorm are separate operations, unless they are
-    compiled or Liger's, which axolotl runs by its plugin alone.
-    """
-    software = bridge.read_file("a.yaml", text).tables.get("software", {})
-    assert software.get("norm") == norm
-
+NORMS = [
+    (TUNED, "torch"),
+    (TUNED.replace("compile: false", "compile: true"), None),
+    (TRAINER, "torch"),
+    (f"{TRAINER}use_liger_kernel: true\n", None),
+    (f"{TRAINER}torch_compile: true\n", None),
+    (
+        f"{TRAINER}stage: sft\ntemplate: qwen\nenable_liger_kernel: true\n",
+        None,
+    ),
+    (f"{TRAINER}stage: sft\ntemplate: qwen\n", "torch"),
+    (EIGHT_BITS.format("adamw_torch"), "torch"),
+    (EIGHT_BITS.format("adamw_torch") + "liger_rms_norm: true\n", "torch"),
+    (
+        EIGHT_BITS.format("adamw_torch")
+        + "liger_rms_norm: true\nplugins: [axolotl.integrations.liger.LigerPlugin]\n",
+        None,
+    ),
+]
+"""torchtune's RMSNorm and transformers' LlamaRMSNorm are separate operations, unless they are
+compiled or Liger's, which axolotl runs by its plugin alone."""
 
 LAMBDA = """
 [model]
@@ -680,6 +693,7 @@ SIZES = "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
 ACCELERATE = "python -m accelerate.commands.launch --mixed_precision bf16"
 LOADED = f"torchrun {TRAIN} --torch_dtype bfloat16"
 AXOLOTL = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n"
+KEEPS = "gradient_checkpointing: true\nactivation_offloading: "
 FSDP2 = "dist_config: {name: fsdp2}"
 FULL_STEP = (
     "--parallelism.tensor_parallel_degree 4 --training.local_batch_size=2"
@@ -952,6 +966,38 @@ READ: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     # ms-swift's examples/train/full/train.sh says 76 GiB on one GPU, where fp32 states would take
     # 137; LLaMA-Factory casts trained weights to fp32 (model/adapter.py)
+    **{
+        f"norms of a model's own code {i}": ("a.yaml", text, {"norm": norm})
+        for i, (text, norm) in enumerate(NORMS)
+    },
+    # Megatron-Bridge's library fuses by itself; what a recipe does not say is the profile's
+    **{
+        f"a recipe's loss with {words}": (
+            "a.yaml",
+            BRIDGE.replace("model: {", f"model: {{{words}"),
+            {"loss": loss},
+        )
+        for words, loss in (
+            ("", None),
+            ("cross_entropy_fusion_impl: te, ", "in place"),
+            ("cross_entropy_fusion_impl: native, ", "fused"),
+            ("cross_entropy_loss_fusion: false, ", "passes"),
+        )
+    },
+    **{
+        f"axolotl keeps in host memory what {said}": (
+            "a.yaml",
+            f"{AXOLOTL}{said}\n",
+            {"offload": away, "left": left},
+        )
+        for said, away, left in (
+            ("gradient_checkpointing: offload", "activations", set()),
+            (KEEPS + "true", "activations", set()),
+            (KEEPS + "legacy", "activations", set()),
+            (KEEPS + "false", None, set()),
+            (KEEPS + "disk", None, {"activation_offloading"}),
+        )
+    },
     "what no one shards is trained as it was loaded": (
         "a.sh",
         SWIFT.format(""),

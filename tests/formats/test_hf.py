@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from junk import JUNK
 from meshwright import catalog
 from meshwright.cli.main import main
 from meshwright.count.model import parameters
@@ -459,19 +460,6 @@ def test_predictions_and_plans_repeat_the_notes(tmp_path, capsys):
         assert any("not read: block_size" in note for note in notes), verb
 
 
-JUNK = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8)
-    | st.sampled_from([10**400, 2**63, 0, -1, 1e308]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=6,
-)
 KEYS = sorted(
     {key for config in CONFIGS.values() for key in config}
     | {

@@ -27,36 +27,6 @@ CUT = "cut_cross_entropy.CutCrossEntropy"
 FUSED = "liger_fused_linear_cross_entropy: true\n"
 
 
-def loss_of(text: str) -> str | None:
-    """What the job says; None: what its profile does by itself."""
-    file = bridge.read_file("a.yaml", text)
-    given: str | None = file.tables.get("software", {}).get("loss")
-    return given
-
-
-@pytest.mark.parametrize(
-    ("more", "loss"),
-    [
-        ("", None),  # FSDP's profile, which is eager
-        ("context_parallel_size: 2\n", "eager"),
-        ("tensor_parallel_size: 2\n", "eager"),
-        ("context_parallel_size: 2\ntorch_compile: true\n", "compiled"),
-        ("torch_compile: true\n", "compiled"),
-        (LIGER + FUSED, "liger"),
-        (LIGER + FUSED + "context_parallel_size: 2\n", "liger"),
-        (LIGER + FUSED + "torch_compile: true\n", "liger"),
-        (FUSED + "context_parallel_size: 2\n", "eager"),
-        (
-            LIGER.replace("liger.Liger", CUT) + "cut_cross_entropy: true\n",
-            "cut",
-        ),
-        (LIGER + "liger_rms_norm: true\n", None),
-    ],
-)
-def test_axolotl(more: str, loss: str | None) -> None:
-    assert loss_of(AXOLOTL + more) == loss
-
-
 def test_without_its_plugin_ligers_loss_is_said_to_be_off() -> None:
     file = bridge.read_file("a.yaml", AXOLOTL + FUSED)
     assert "without its plugin" in file.left[FUSED.partition(":")[0]]
@@ -79,13 +49,6 @@ parallelism_config:
 INDUCTOR = "dynamo_config: {dynamo_backend: INDUCTOR}\n"
 
 
-@pytest.mark.parametrize(
-    ("more", "loss"), [("", "eager"), (INDUCTOR, "compiled")]
-)
-def test_accelerate(more: str, loss: str) -> None:
-    assert loss_of(ACCELERATE + more) == loss
-
-
 TORCHTUNE = """
 tokenizer: {{_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 4096}}
 model: {{_component_: torchtune.models.llama3_2.llama3_2_3b}}
@@ -102,21 +65,49 @@ dtype: bf16
 OWN = "torchtune.modules.loss."
 
 
-@pytest.mark.parametrize(
-    ("loss", "compiled", "name"),
-    [
-        (OWN + "LinearCrossEntropyLoss", False, "linear chunks"),
-        (OWN + "CEWithChunkedOutputLoss", False, "chunks"),
-        (OWN + "LinearCrossEntropyLoss", True, "compiled chunks"),
-        (OWN + "CEWithChunkedOutputLoss", True, "compiled chunks"),
-        ("torch.nn.CrossEntropyLoss", True, "compiled"),
-        ("torch.nn.CrossEntropyLoss", False, None),
-    ],
-)
-def test_torchtune(loss: str, compiled: bool, name: str | None) -> None:
-    said = TORCHTUNE.format(loss, str(compiled).lower(), "true")
-    assert loss_of(said) == name
-    assert not bridge.read_file("a.yaml", said).left
+LOSSES: list[tuple[str, str | None]] = [
+    *(
+        (AXOLOTL + more, loss)
+        for more, loss in (
+            ("", None),  # FSDP's profile, which is eager
+            ("context_parallel_size: 2\n", "eager"),
+            ("tensor_parallel_size: 2\n", "eager"),
+            ("context_parallel_size: 2\ntorch_compile: true\n", "compiled"),
+            ("torch_compile: true\n", "compiled"),
+            (LIGER + FUSED, "liger"),
+            (LIGER + FUSED + "context_parallel_size: 2\n", "liger"),
+            (LIGER + FUSED + "torch_compile: true\n", "liger"),
+            (FUSED + "context_parallel_size: 2\n", "eager"),
+            (
+                LIGER.replace("liger.Liger", CUT)
+                + "cut_cross_entropy: true\n",
+                "cut",
+            ),
+            (LIGER + "liger_rms_norm: true\n", None),
+        )
+    ),
+    (ACCELERATE, "eager"),
+    (ACCELERATE + INDUCTOR, "compiled"),
+    *(
+        (TORCHTUNE.format(name, compiled, "true"), loss)
+        for name, compiled, loss in (
+            (OWN + "LinearCrossEntropyLoss", "false", "linear chunks"),
+            (OWN + "CEWithChunkedOutputLoss", "false", "chunks"),
+            (OWN + "LinearCrossEntropyLoss", "true", "compiled chunks"),
+            (OWN + "CEWithChunkedOutputLoss", "true", "compiled chunks"),
+            ("torch.nn.CrossEntropyLoss", "true", "compiled"),
+            ("torch.nn.CrossEntropyLoss", "false", None),
+        )
+    ),
+]
+"""A file, and the loss that its job says; None: what its profile does by itself."""
+
+
+@pytest.mark.parametrize(("text", "loss"), LOSSES)
+def test_the_loss_that_a_file_means(text: str, loss: str | None) -> None:
+    file = bridge.read_file("a.yaml", text)
+    assert file.tables.get("software", {}).get("loss") == loss
+    assert not [key for key in file.left if key.startswith("loss.")]
 
 
 def test_torchtune_says_which_loss_it_does_not_count() -> None:

@@ -61,7 +61,89 @@ MINDSPEED = (
 )
 """Experts in the words of MindSpeed-LLM (c77308a, features_manager/moe/shared_expert.py)."""
 CUT = "--context-parallel-size 4 --context-parallel-algo "
+EXPERTS = "--num-experts 64 --moe-router-topk 8 "
+GROUPED = f"{EXPERTS}--moe-grouped-gemm "
+DEALT = f"{GROUPED}--expert-model-parallel-size 2 "
+FLASH = "--use-flash-attn "
 READ: dict[str, dict[str, Any]] = {
+    # the bytes of Adam's stand for those of an unknown one, which is said
+    "--optimizer adam": {"optimizer": None, "left": set()},
+    "--optimizer sgd": {"optimizer": "sgd"},
+    "--optimizer dist_muon": {"optimizer": "muon"},
+    "--optimizer lion": {"optimizer": None, "says": "'lion' is not known"},
+    # stages that are dealt as usual say nothing
+    f"{PP}--pipeline-model-parallel-layout 'Ett|tt|tt|ttL' --num-layers 8": {
+        "stages": None
+    },
+    f"{PP}--pipeline-model-parallel-layout 'Et|ttt|tt|ttL' --num-layers 8": {
+        "stages": "1,3,2*2"
+    },
+    # a ring unless --cp-comm-type says otherwise; what differs by layer is said
+    "--context-parallel-size 2": {"cp_exchange": "ring"},
+    "--context-parallel-size 2 --cp-comm-type all_gather": {
+        "cp_exchange": "gather"
+    },
+    "--context-parallel-size 2 --cp-comm-type a2a a2a": {
+        "cp_exchange": "all-to-all"
+    },
+    "--context-parallel-size 2 --cp-comm-type p2p a2a": {
+        "left": {"cp_comm_type"}
+    },
+    # --use-flash-attn is of the older layers; Transformer Engine takes cuDNN's on Hopper
+    **{
+        FLASH + words: {"attention_kernel": kernel}
+        for words, kernel in (
+            ("", None),
+            ("--transformer-impl transformer_engine", None),
+            ("--attention-backend auto", None),
+            ("--attention-backend flash", "fa2"),
+            ("--transformer-impl local", "fa2"),
+            ("--use-legacy-models", "fa2"),
+            ("--DDP-impl local", "fa2"),
+        )
+    },
+    # what changes time is not called harmless
+    **{
+        f"--{words}": {
+            "left": {words.split()[0].replace("-", "_")},
+            "silent": "not known",
+        }
+        for words in (
+            "no-overlap-p2p-communication",
+            "moe-expert-capacity-factor 4",
+            "moe-pad-expert-input-to-capacity",
+            "use-legacy-models",
+            "transformer-impl local",
+            "no-gradient-accumulation-fusion",
+        )
+    },
+    EXPERTS: {"says": "too fast"},
+    # the default dispatcher is allgather; one rank of experts sends nothing
+    GROUPED: {"silent": "too fast", "left": set(), "dispatcher": None},
+    DEALT: {"dispatcher": "allgather"},
+    f"{DEALT}--moe-token-dispatcher-type alltoall": {"dispatcher": "alltoall"},
+    f"{DEALT}--moe-enable-deepep": {"dispatcher": "deepep"},
+    f"{DEALT}--moe-token-dispatcher-type flex"
+    " --moe-flex-dispatcher-backend hybridep": {"dispatcher": "hybridep"},
+    # a number of groups limits nothing by itself
+    **{
+        GROUPED + words: {
+            "moe.groups": groups,
+            "moe.top_groups": top,
+            "left": set(),
+        }
+        for words, groups, top in (
+            ("", 1, 1),
+            ("--moe-router-num-groups 8 --moe-router-group-topk 4", 8, 4),
+            ("--moe-router-num-groups 8", 1, 1),
+            (
+                "--moe-router-topk-limited-devices 3"
+                " --expert-model-parallel-size 8",
+                8,
+                3,
+            ),
+        )
+    },
     # the tokenizer of mock data ends documents with a token more
     "--tokenizer-type NullTokenizer": {"vocab": 32001},
     "--tokenizer-type NullMultimodalTokenizer": {"vocab": 32001},
@@ -148,6 +230,11 @@ def test_a_command_that_eval_starts(text: str, fields: dict[str, Any]) -> None:
         ("pretrain_gpt", "--full-attention-interval 4", "."),
         ("pretrain_gpt", "--num-zero-experts 256", "."),
         ("pretrain_gpt", "--enable-mhc", "."),
+        (
+            "pretrain_gpt",
+            f"{GROUPED}--moe-router-group-topk 4",
+            "moe_router_group_topk 4 needs moe_router_num_groups",
+        ),
         ("pretrain_gpt", "--stage dpo", "."),
         (
             "pretrain_gpt",

@@ -110,64 +110,11 @@ def test_a_recipe_that_says_nothing_keeps_its_own() -> None:
     assert off.tables["software"]["dp_overlap"] == "off"
 
 
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "no-overlap-p2p-communication",
-        "moe-expert-capacity-factor 4",
-        "moe-pad-expert-input-to-capacity",
-        "use-legacy-models",
-        "transformer-impl local",
-        "no-gradient-accumulation-fusion",
-    ],
-)
-def test_what_changes_time_is_not_called_harmless(flag: str) -> None:
-    """Each alone: it stands among the keys that are not in the job, with its direction."""
-    found = bridge.read_file("train.sh", f"{DP} --{flag}")
-    key = flag.split()[0].replace("-", "_")
-    assert key in found.left and key not in found.harmless
-    assert "not known" not in found.left[key]
-
-
 def test_layers_of_several_sizes_are_another_model() -> None:
     with refusal("layers of several sizes"):
         bridge.read_file(
             "t.sh", f"{DP} --heterogeneous-layers-config-path c.json"
         )
-
-
-def test_experts_one_after_the_other_are_said() -> None:
-    text = f"{DP} --num-experts 8 --moe-router-topk 2 "
-    assert any("too fast" in n for n in bridge.read_file("t.sh", text).notes)
-    both = bridge.read_file("t.sh", text + "--moe-grouped-gemm")
-    assert not any("too fast" in n for n in both.notes)
-    assert "moe_grouped_gemm" in both.used
-
-
-@pytest.mark.parametrize(
-    ("flags", "dispatcher"),
-    [
-        ("--expert-model-parallel-size 2", "allgather"),
-        ("", None),
-        (
-            "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall",
-            "alltoall",
-        ),
-        ("--expert-model-parallel-size 2 --moe-enable-deepep", "deepep"),
-        (
-            "--expert-model-parallel-size 2 --moe-token-dispatcher-type flex"
-            " --moe-flex-dispatcher-backend hybridep",
-            "hybridep",
-        ),
-    ],
-)
-def test_megatron_gathers_tokens_unless_it_is_told_not_to(
-    tmp_path: Path, flags: str, dispatcher: str | None
-) -> None:
-    """Its default dispatcher is allgather; one rank of experts sends nothing."""
-    experts = " --num-experts 8 --moe-router-topk 2 --moe-grouped-gemm "
-    job = job_of(tmp_path, experts + flags)
-    assert job.software.dispatcher == dispatcher
 
 
 @pytest.mark.parametrize(
@@ -196,25 +143,6 @@ def test_the_loss_that_a_script_runs(
     assert job.profile is not None and job.profile.loss == loss
     found = bridge.read_file("t.sh", f"{DP} {flags}")
     assert not [key for key in found.left if "cross_entropy" in key]
-
-
-@pytest.mark.parametrize(
-    ("text", "loss"),
-    [
-        ("", None),
-        ("model: {cross_entropy_fusion_impl: te}", "in place"),
-        ("model: {cross_entropy_fusion_impl: native}", "fused"),
-        ("model: {cross_entropy_loss_fusion: false}", "passes"),
-    ],
-)
-def test_the_loss_of_a_recipe(text: str, loss: str | None) -> None:
-    """Megatron-Bridge's library fuses by itself; what a recipe does not say is the profile's."""
-    more = (
-        "train: {micro_batch_size: 1}\nmodel: {tensor_model_parallel_size: 2"
-    )
-    recipe = more + (", " + text[8:-1] if text else "") + "}\n"
-    found = bridge.read_file("recipe.yaml", recipe)
-    assert found.tables.get("software", {}).get("loss") == loss
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from junk import JUNK
 from meshwright import catalog
 from meshwright.describe import (
     assumptions,
@@ -558,6 +559,15 @@ WRONG = [
         describe(
             job__assumptions={
                 "name": "realistic",
+                "count": {"gathered_keys": "keep"},
+            }
+        ),
+        "job.assumptions.count.gathered_keys 'keep' is not known; did you mean kept",
+    ),
+    (
+        describe(
+            job__assumptions={
+                "name": "realistic",
                 "overlap": {"tp": {"share": 2}},
             }
         ),
@@ -611,22 +621,6 @@ def test_a_wrong_number_is_refused_by_the_name_of_its_field(kind, name):
         assert all(len(str(e.value)) < 200 for e in (made, told))
 
 
-ATOMS = (
-    st.none()
-    | FLAG
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=9)
-    | st.sampled_from([10**400, -(10**4000), "1e999", "5 GB", "none"])
-)
-JUNK = st.recursive(
-    ATOMS,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-    ),
-    max_leaves=5,
-)
 PLACES = [
     (table, f.name)
     for table, cls in (

@@ -166,31 +166,6 @@ def test_a_word_that_is_not_known_is_named_with_those_that_are() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("said", "away"),
-    [
-        ("gradient_checkpointing: offload", "activations"),
-        (
-            "gradient_checkpointing: true\nactivation_offloading: true",
-            "activations",
-        ),
-        (
-            "gradient_checkpointing: true\nactivation_offloading: legacy",
-            "activations",
-        ),
-        ("gradient_checkpointing: true\nactivation_offloading: false", None),
-        ("gradient_checkpointing: true\nactivation_offloading: disk", None),
-    ],
-)
-def test_axolotl_moves_what_is_kept_to_host_memory(
-    said: str, away: str | None
-) -> None:
-    text = f"base_model: meta-llama/Meta-Llama-3-8B\nbf16: true\n{said}\n"
-    file = bridge.read_file("config.yaml", text)
-    assert file.tables["layout"].get("offload") == away
-    assert ("activation_offloading" in file.left) is ("disk" in said)
-
-
 def test_torchtune_moves_activations_and_states_apart() -> None:
     text = "\n".join(
         [

@@ -124,14 +124,6 @@ def test_heads_limit_the_cuts() -> None:
     assert cuts.most_tp(replace(MODEL, traced=narrow)) == 1
 
 
-def test_a_state_is_not_cut_by_context() -> None:
-    job = Job(MODEL, "8xh100-sxm", 8, framework="megatron-core")
-    predict(job, cut("cp2 dp4"))
-    states = replace(MODEL, traced=replace(BODY, states=True))
-    with refusal("cp 2"):
-        predict(replace(job, model=states), cut("cp2 dp4"))
-
-
 def test_it_is_written_and_read_again() -> None:
     text = json.dumps(to_dict(MODEL))
     again = read(Model, json.loads(text))
@@ -242,5 +234,6 @@ def test_a_search_cuts_no_state_over_cp() -> None:
     job = Job(model, "8xh100-sxm", 2, framework="megatron-core")
     assert plan(job, Space(cp=1)).best is not None
     assert plan(job, Space(cp=2)).best is None
+    predict(replace(job, model=MODEL, batch=8), cut("cp2 dp4"))
     with refusal(r"odd has products .* cp must be 1"):
         predict(job, cut("cp2 dp4"))
