@@ -24,6 +24,7 @@ from meshwright.formats.bridge import launch, shell, table
 from meshwright.formats.bridge.megatron import pipeline_text, stages_of
 from meshwright.formats.bridge.read_back import meant
 from meshwright.layout import rules
+from meshwright.schedule import get as schedule_named
 from refusals import refusal
 from shell import Shell
 
@@ -267,13 +268,23 @@ JOBS = st.builds(
 
 
 def simplest(job: Job) -> Job:
-    """The job without copies of what is not sharded, nor cut experts of a dense model."""
+    """The job without what changes nothing: options of degrees that are 1."""
     l = job.layout
+    if l.tp == 1:
+        l = replace(l, sequence_parallel=True)
+    if l.pp == 1:
+        l = replace(l, schedule="1f1b", interleave=1)
+    chunks = schedule_named(l.schedule).chunks
+    if chunks(1) == chunks(2):
+        l = replace(l, interleave=1)
     if l.zero == 0:
         l = replace(l, dp_replicate=1)
     if job.model.moe is None:
         l = replace(l, etp=1)
-    return replace(job, layout=l)
+    told = job.software
+    if job.precision.compute != "fp8":
+        told = replace(told, float8=None)
+    return replace(job, layout=l, software=told)
 
 
 def sayable(job: Job, name: str) -> Job:
