@@ -157,6 +157,31 @@ def test_a_shell_reads_it_and_passes_signals_on() -> None:
         )
 
 
+def test_the_line_for_torchrun(shell: Shell) -> None:
+    more = "--to torchrun --restarts 0 --per-node 4"
+    words = shlex.split(shell(f"export '{job('a b.toml')}' {more}").out)
+    assert words[:3] == [
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        "OMP_NUM_THREADS=2",
+        "torchrun",
+    ]
+    assert {
+        "--nnodes=16",
+        "--nproc-per-node=4",
+        "--max-restarts=0",
+        "--rdzv-endpoint=$HEAD:29500",
+    } <= set(words)
+    assert words[-7:] == [
+        "-m",
+        "meshwright",
+        "train",
+        "a b.toml",
+        "--device",
+        "cuda",
+        "--resume",
+    ]
+
+
 def test_torchrun_knows_every_option() -> None:
     """PyTorch's own parser reads the line."""
     run = pytest.importorskip("torch.distributed.run")
