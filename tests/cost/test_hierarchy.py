@@ -59,6 +59,17 @@ def test_the_peak_follows_from_the_hierarchy() -> None:
         assert c.hierarchy is not None and c.hierarchy.peak == c.peak("fp16")
 
 
+def test_arithmetic_and_shared_memory_run_at_the_clock_that_a_chip_holds() -> (
+    None
+):
+    half, whole = (
+        levels(chip("epoch-h100"), "fp16", share, EPOCH.launch_s, 2.0)
+        for share in (0.5, 1.0)
+    )
+    assert (half.matrix, half.shared) == (whole.matrix / 2, whole.shared / 2)
+    assert (half.l2, half.hbm) == (whole.l2, whole.hbm)
+
+
 def test_scalars_and_arrays_agree() -> None:
     rng = np.random.default_rng(1)
     out, inner, tokens = (

@@ -32,6 +32,7 @@ from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.transport import Transport
 from meshwright.exchange.reach import Draw
+from refusals import refusal
 
 A0, A1 = 1e-6, 7e-6
 W0, W1 = 300e9, 40e9
@@ -428,6 +429,8 @@ def test_overhead_of_an_engine() -> None:
     for ranks, times in ((3.0, 1.5), (6.0, 5.0)):
         found = measured.overhead(three, ranks, 7.0, 5.0)
         assert found == pytest.approx(times * at_two)
+    with refusal("ranks must ascend"):
+        Overhead((4.0, 2.0), *((v, v) for v in values))
     one = Overhead((2.0,), *((v,) for v in values))
     assert measured.overhead(one, 8.0, 7.0, 5.0) == pytest.approx(at_two)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meshwright import Model, MoE, catalog
-from meshwright.describe.layers import Kind, kinds, leading, mix
+from meshwright.describe.layers import Kind, kinds, leading, mix, sorts
 from meshwright.describe.mixers import Linear, StateSpace
 from meshwright.describe.pattern import shortest_pattern
 from meshwright.describe.read import read
@@ -43,6 +43,8 @@ def test_a_pattern_is_repeated_and_leaves_the_feed_forward_to_the_model() -> (
         full,
     )
     assert leading(HYBRID) == 1
+    # that of the last layer comes first
+    assert sorts(HYBRID) == (full, first, linear)
 
 
 def test_leading_layers_are_those_before_experts_in_all_others() -> None:

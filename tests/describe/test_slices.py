@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from meshwright.catalog import network
@@ -49,6 +51,8 @@ def test_an_axis_wraps_only_in_the_right_slices(net, shape, wraps):
         (V5E, 128, (8, 16), 1),
         (V5E, 1024, (16, 16), 4),
         (V5P, 1, (1, 1, 1), 1),
+        # alone: nothing joins it to others
+        (replace(V5E, dims=V5E.dims[:2]), 64, (8, 8), 1),
     ],
 )
 def test_shapes_for_numbers_of_chips(net, chips, shape, pods):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from by_hand import CHIP
 from meshwright import Cluster, Job, Layout, Space, plan, predict
 from meshwright.describe.offload import Offload, offload
 from meshwright.layout import rules
@@ -249,6 +250,7 @@ def test_a_shard_comes_with_its_gather_and_goes_with_its_reduction() -> None:
 
 
 def test_an_unknown_host_is_refused_by_name() -> None:
+    assert rules.host_unknown(CHIP, layout("activations")) == "host_bandwidth"
     with refusal("host_bandwidth of chip h100-sxm"):
         predict(job(host_bandwidth=0.0), layout("activations"))
     with refusal("host_memory_bandwidth"):

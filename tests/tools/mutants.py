@@ -55,6 +55,8 @@ SWAPS = {
     "min": "max",
     "max": "min",
 }
+OPERATIONS = {"*": "term", "**": "power"}
+"""Stars that compute, by what they stand in; elsewhere they unpack or mark parameters."""
 LARGEST = 1000.0
 """Numbers beyond this are not changed by 1: nothing would notice, and nothing should."""
 
@@ -72,6 +74,7 @@ class Swap(Operator):  # type: ignore[misc]
         text = (
             other
             if node.value in ("min", "max")
+            or node.get_previous_leaf().value == "."
             else f"__import__('meshwright.num', fromlist=['num']).{other}"
         )
         return parso.python.tree.Name(text, node.start_pos, prefix=node.prefix)
@@ -147,7 +150,10 @@ def _called(node: Any) -> bool:
 
 
 def _worth_it(node: Any) -> bool:
-    """Not a number so large that 1 more is nothing."""
+    """Neither a star that unpacks nor a number so large that 1 more is nothing."""
+    star = OPERATIONS.get(getattr(node, "value", ""))
+    if star:
+        return bool(node.parent.type == star)
     return node.type != "number" or abs(complex(eval(node.value))) <= LARGEST
 
 

@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("torch")
 from meshwright.describe.layout import Layout
 from meshwright.train import data, texts
-from meshwright.train.data import Shuffle
+from meshwright.train.data import Blend, Shuffle
 from meshwright.train.feed import batch, prefetched
 from meshwright.train.texts import encoder  # noqa: E402
 from refusals import refusal  # noqa: E402
@@ -370,6 +370,19 @@ def test_an_order_that_nobody_holds_has_each_place_once(count: int) -> None:
         moved = sum(abs(place - i) for i, place in enumerate(found[0]))
         # of a random order: a third of the way on average, (n^2 - 1) / 3 in all
         assert moved == pytest.approx((count**2 - 1) / 3, rel=0.3)
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.3), (1.0, 1.0), (5.0, 2.0, 3.0)])
+def test_files_that_are_mixed_give_their_shares_one_sample_after_the_other(
+    shares: tuple[float, ...],
+) -> None:
+    blend, given = Blend([], shares), [0] * len(shares)
+    for i in range(300):
+        file, before = blend.whose(i)
+        assert before == given[file]
+        given[file] += 1
+        for count, share in zip(given, shares, strict=True):
+            assert abs(count - (i + 1) * share / sum(shares)) < 2
 
 
 def test_the_place_of_a_sample_of_a_trillion_is_computed() -> None:
