@@ -501,6 +501,21 @@ def test_a_file_is_written_though_nobody_reads(
     assert file.is_file() and done.stderr == f"wrote {file}\n"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+@pytest.mark.parametrize("more", ["", "--json"])
+def test_an_output_on_a_full_disk_is_one_sentence(more: str) -> None:
+    line = f"-m meshwright predict {LLAMA} {more}"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, *line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    said = "the output cannot be written: No space left on device"
+    assert done.returncode == 2 and done.stderr == f"meshwright: {said}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "here", "never"),
     [

@@ -295,6 +295,17 @@ def test_experts_that_tp_does_not_cut_are_said(shell: Shell) -> None:
         assert (said in shell.answer(f"{line} {more}")) == shown
 
 
+def test_experts_that_a_file_leaves_whole_are_not_assumed(
+    shell: Shell, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'model = "mixtral-8x7b"\n[layout]\nep = 8\netp = 1\n', "utf-8"
+    )
+    line = f"predict {job} --on 16xh100-sxm --batch 128seq --tp 2"
+    assert "is assumed" not in shell.answer(line)
+
+
 def test_a_run_of_less_than_a_step_is_said(shell: Shell) -> None:
     """--tokens 15 for 15T."""
     notes = shell.json(f"predict {LLAMA} --zero 3 --tokens 15")["notes"]

@@ -295,6 +295,29 @@ MODEL_ARGS:
 """
 
 
+def test_what_the_environment_must_set_is_asked_for() -> None:
+    """As the MoE ModelZoo has it: `${TP}` is no default, and a value may be quoted for the shell."""
+    text = TEST.replace("parallel-size: 4", "parallel-size: ${TP}")
+    text = text.replace("seq-length: 1024", "seq-length: ${SEQ_LEN}")
+    text += """  --num-experts: 8
+  --moe-layer-freq: "'([0]*2+[1]*10)'"
+"""
+    file = bridge.read_file("a.yaml", text)
+    assert {*file.unread} == {"layout.tp", "job.seq"}
+    assert file.tables["model"]["moe"]["dense_layers"] == 2
+
+
+def test_a_batch_that_the_file_leaves_open_is_assumed_aloud(
+    shell: Shell, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(EIGHT.replace("--global-batch-size 1536", ""), "utf-8")
+    alone = shell(f"predict {script} --on 128xh100-sxm").out
+    assert "zero 0, batch 1seq (not in the file)" in " ".join(alone.split())
+    given = shell(f"predict {script} --on 128xh100-sxm --batch 16seq")
+    assert "zero 0 (not in the file)" in " ".join(given.out.split())
+
+
 TUNE = """
 tune run --nproc_per_node 4 full_finetune_distributed --config configs/full.yaml \\
     batch_size=4 tokenizer.max_seq_len=4096

@@ -41,6 +41,9 @@ def test_latent_attention_with_whole_queries_is_written_and_read_back() -> (
     again = bridge.read_file("a.sh", text).tables["model"]
     assert again["mla"]["kv_lora_rank"] == 512
     assert "q_lora_rank" not in again["mla"]
+    # the norms of its latents, not of all heads' queries and keys
+    assert "--qk-layernorm" in text
+    assert not again["qk_norm"]
     assert parameters(lite) == pytest.approx(15.7e9, rel=0.01)
 
 

@@ -401,7 +401,7 @@ def test_a_full_disk_is_a_sentence_and_harms_no_older_checkpoint(
             dist.barrier()
 
     says = (
-        "step-00000002 could not be written by rank 1: File too large; the newest complete one is"
+        "step-00000002 could not be written by rank 1: File too large; the newest complete checkpoint is"
         " step-00000001"
     )
     with pytest.raises(RankFailed, match=says):

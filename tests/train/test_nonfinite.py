@@ -115,7 +115,7 @@ def test_a_run_that_diverges_ends_and_keeps_what_is_finite(
     )
     assert rows()[-1]["skipped"] >= 10 and rows()[-1]["step"] < 30
     newest = checkpoint.complete(Path("run"))[-1]
-    assert f"the newest complete one is {newest.name}" in told
+    assert f"the newest complete checkpoint is {newest.name}" in told
     reader = Reader(newest)
     for name in reader.shapes:
         assert torch.isfinite(reader.whole(name)).all(), name
@@ -143,7 +143,9 @@ def test_the_last_sound_checkpoint_is_finished_before_the_run_ends(
     assert last > 8 and [
         path.name for path in checkpoint.complete(Path("run"))
     ][-1:] == [newest]
-    assert f"the newest complete one is {newest}" in capfd.readouterr().err
+    assert (
+        f"the newest complete checkpoint is {newest}" in capfd.readouterr().err
+    )
 
 
 def poisoned(trainer: Trainer, value: float) -> None:
@@ -169,7 +171,7 @@ def test_a_state_that_is_not_finite_is_never_published_and_prunes_nothing(
         saver.save(2)
 
     says = (
-        "after step 2 a weight or a moment is not finite: it is not saved, the newest complete one"
+        "after step 2 a weight or a moment is not finite: it is not saved, the newest complete checkpoint"
         " is step-00000001"
     )
     with pytest.raises(RankFailed, match=says) as found:

@@ -243,7 +243,8 @@ def test_an_interrupted_run_says_where_it_would_go_on() -> None:
     assert process.returncode == 130 and "Traceback" not in told
     newest = max(p.name for p in Path("run").glob("step-????????"))
     assert (
-        f"interrupted: the newest complete one is {newest}; --resume" in told
+        f"interrupted: the newest complete checkpoint is {newest}; --resume"
+        in told
     )
 
 

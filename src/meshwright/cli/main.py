@@ -7,6 +7,7 @@ imported when it runs.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shlex
@@ -79,11 +80,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except Exception as error:
         # a bug is one sentence, too; MESHWRIGHT_DEBUG=1 shows where
+        words = sys.argv[1:] if argv is None else argv
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return refuse(
+                f"the output cannot be written: {error.strerror}", words
+            )
         if os.environ.get("MESHWRIGHT_DEBUG"):
             raise
         return refuse(
             f"internal error, please report it with this command: {type(error).__name__}: {error}",
-            sys.argv[1:] if argv is None else argv,
+            words,
             again=True,
         )
 
@@ -107,7 +114,8 @@ def run(words: list[str]) -> int:
         if words and words[0] not in (*VERBS, *ASKED):
             if extra := BESIDE.get(words[0]):
                 raise BadInput(
-                    f"{words[0]} needs the extra: pip install 'meshwright[{extra}]'"
+                    f"{words[0]} needs the extra: pip install 'meshwright[{extra}]',"
+                    f" or in a clone ./{extra}"
                 )
             option = words[0].startswith("-")
             raise unknown(

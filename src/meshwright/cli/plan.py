@@ -176,7 +176,7 @@ def with_chips_sized(
     counted = COUNTED.fullmatch(described.get("on", ""))
     if not counted:
         raise BadInput(
-            "--deadline and --budget need --on with a number, such as 512xh100-sxm"
+            "--deadline and --budget need --on with a number to begin at, such as 512xh100-sxm"
         )
     notes: list[str] = []
     job = read_job(model, described, notes, price, fill=False)

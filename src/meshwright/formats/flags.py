@@ -70,7 +70,7 @@ def read_flags(
     if not fill:
         return job
     filled = _filled(job, notes)
-    if "tp" in given and "etp" not in given:
+    if "tp" in given and "etp" not in source["layout"]:
         notes += expert_default(filled)
     if (
         (is_file(model) or foreign(model))

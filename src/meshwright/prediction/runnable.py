@@ -80,7 +80,7 @@ def _setting(job: Job, name: str) -> Iterator[str]:
         known = dict.fromkeys((getattr(by, name), *(o.meant for o in of)))
         others = ", ".join(str(v).lower() for v in known if v is not None)
         if value is not False and value != "off":
-            yield f"{by.name} has {name} {others}, not {str(value).lower()}"
+            yield f"{by.name} is known to run {name} {others}, not {str(value).lower()}"
         return
     if not any(_on(o, chip.kernel_law) for o in same) and (
         chip.kernel_law or chip.vendor not in ("", NVIDIA)

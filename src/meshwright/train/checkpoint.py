@@ -322,7 +322,7 @@ def newest(folder: Path) -> str:
     """The words for the newest complete checkpoint."""
     steps = complete(folder)
     return (
-        f"the newest complete one is {steps[-1].name}"
+        f"the newest complete checkpoint is {steps[-1].name}"
         if steps
         else "no checkpoint is complete"
     )

@@ -152,7 +152,7 @@ def pattern_of(given: object) -> list[int] | None:
     if isinstance(given, (list, tuple)):
         whole = all(isinstance(v, int) for v in given)
         return [*given] if whole else None
-    text = str(given).replace(" ", "")
+    text = re.sub(r"[\s'\"]", "", str(given))  # in YAML, as a shell has it
     if not FREQUENCY.fullmatch(text) or len(text) > 200:
         return None
     pattern: list[int] = []

@@ -302,6 +302,9 @@ def left_open(
         if name == "ep" and not experts:
             continue
         taken[name] = tables.get(table, {}).get(name, usual)
+    batch = tables.get("job", {}).get("batch")
+    if batch and not {*format.cells[BATCH].keys} & {*said}:
+        taken["batch"] = batch
     return taken
 
 

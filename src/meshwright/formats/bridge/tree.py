@@ -19,7 +19,9 @@ LARGEST_YAML = 2**19
 MOST_KEYS = 20_000
 """Keys of a file, an alias counted each time it is used."""
 DEEPEST = 32
-FROM_ENVIRONMENT = re.compile(r"\$\{[A-Z][A-Z0-9_]*:-?([^${}]*)\}")
+FROM_ENVIRONMENT = re.compile(
+    r"\$\{[A-Z][A-Z0-9_]*(?::-?(?P<default>[^${}]*))?\}"
+)
 
 
 def parse_yaml(text: str, where: str) -> dict[str, Any]:
@@ -102,16 +104,19 @@ def _flatten(
 
 
 def default_of(value: object) -> object:
-    """What the environment may set (`${TP:1}`) as it stands without; other values as they are."""
+    """What the environment may set (`${TP:1}`) as it stands without, "" where it must set it
+    (`${TP}`); other values as they are.
+    """
     if not isinstance(value, str):
         return value
     match = FROM_ENVIRONMENT.fullmatch(value)
     if match is None:
         return value
+    default = match["default"] or ""
     try:
-        return json.loads(match[1])
+        return json.loads(default)
     except ValueError:
-        return match[1]
+        return default
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -189,6 +189,10 @@ def demand_default(
     """BadInput for a value that the format has no key for."""
     if value == default:
         return
+    if path.startswith("model.") and default in (None, ()):
+        raise BadInput(
+            f"{format.title} has no key for {path}, which this model has"
+        )
     if default is None:
         raise BadInput(
             f"{format.title} has no key for {path} = {value_in_words(path, value)}:"
