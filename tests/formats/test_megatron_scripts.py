@@ -254,3 +254,12 @@ def test_another_model_or_loop_of_a_fork_is_refused(
         bridge.read_file(
             "a.sh", START.replace("pretrain_gpt", program) + words
         )
+
+
+def test_layers_that_arguments_do_not_describe_are_named() -> None:
+    """Without a value of Python's, and without a way that no model has."""
+    job = Job("qwen3-next-80b-a3b", "16xh100-sxm", 64, Layout(dp=16, ep=8))
+    says = r"no key for model\.linear, which this model has"
+    with refusal(says) as error:
+        bridge.write(job, "megatron", launch.Place(2, 8))
+    assert "(" not in str(error.value)

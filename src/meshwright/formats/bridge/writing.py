@@ -189,7 +189,7 @@ def demand_default(
     """BadInput for a value that the format has no key for."""
     if value == default:
         return
-    if path.startswith("model.") and default in (None, ()):
+    if path.startswith("model.") and not isinstance(value, (str, int, float)):
         raise BadInput(
             f"{format.title} has no key for {path}, which this model has"
         )
