@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Chip
+from meshwright.cost import offload
 from meshwright.cost.chip import (
     compute_time,
     exposed_memory,
@@ -128,3 +129,8 @@ def test_in_eight_bits_only_plain_matrices_are_faster() -> None:
     ]
     only8 = replace(CHIP, matrix_flops={"fp8": PEAK8})
     assert wider(only8, "fp8") == "fp8"
+
+
+def test_copies_to_the_host_reach_a_share_of_the_link() -> None:
+    link = replace(CHIP, host_bandwidth=10.0, host_reached=0.5)
+    assert offload.copy_seconds(link, 20.0) == 4.0

@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from meshwright import catalog
 from meshwright.cost import measured
-from meshwright.cost.chip import compute_time, exposed_memory, rates
+from meshwright.cost.chip import (
+    ChipRates,
+    compute_time,
+    exposed_memory,
+    rates,
+)
 from meshwright.count import blocks
+from meshwright.count.work import Pass
 from meshwright.describe.assumptions import PYTORCH, REALISTIC
 from meshwright.describe.measured import MeasuredTable
 from meshwright.describe.read import read, to_dict
@@ -88,6 +94,23 @@ def test_a_calibrated_chip_takes_what_was_measured() -> None:
     )
     # not measured: the roofline
     assert compute_time(op.backward, r) == compute_time(op.backward, plain)
+
+
+def test_bytes_of_measured_kernels_were_moved_while_they_were_measured() -> (
+    None
+):
+    """So were those of passes fused into them, where any was measured; of others they count."""
+    of = rates(catalog.chip("a100-80"), "bf16", PYTORCH.chip)
+    table = MeasuredTable(("elements",), ((1.0, 2.0),), (1.0, 1.0))
+    known = of._replace(kernels={"norm": table}, memory=5.0)
+    plain = of._replace(memory=5.0)
+
+    def shows(kernel: str, r: ChipRates) -> float:
+        return float(exposed_memory(Pass(memory=20.0, kernel=kernel), 1.0, r))  # fmt: skip
+
+    assert shows("norm", known) == shows("fused", known) == 0.0
+    assert shows("other", known) == shows("", known) == 3.0
+    assert shows("norm", plain) == shows("fused", plain) == 3.0
 
 
 def test_other_sets_and_precisions_do_not_look_at_the_tables() -> None:

@@ -387,6 +387,23 @@ def test_a_floor_counts_ll128_where_it_is_on() -> None:
     assert between < without.seconds
 
 
+def test_there_are_no_trees_in_a_node() -> None:
+    """Eight ranks of a node whose switch adds up nothing: whatever is chosen takes 14 hops."""
+    slow = Transport("slow", inside=True, hop=9e-6, hop_ll=8e-6, ll=0.5)
+    net = links(slow, (replace(DIMS[0], reduces=False),))
+    for sent in (1.0, 1e5):
+        least = net.bound.load("all_reduce", sent, (8.0,)).seconds
+        assert least >= 14 * 8e-6
+        assert least <= net.load("all_reduce", sent, (8.0,)).seconds
+
+
+def test_a_floor_has_no_part_that_bytes_do_not_pay() -> None:
+    net = links(dims=DIMS[:1])
+    floor = net.bound.load("all_gather", 1e6, (4.0,))
+    assert floor.seconds > 0.0 and floor.latency == 0.0
+    assert net.bound.load("all_gather", 0.0, (4.0,)).seconds == 0.0
+
+
 @pytest.mark.parametrize("V", SIZES)
 @pytest.mark.parametrize("g", [2, 5, 8])
 def test_a_node_alone_sends_as_one_of_many(g: int, V: float) -> None:

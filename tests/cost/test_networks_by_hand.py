@@ -16,6 +16,7 @@ from meshwright.cost import (
     fit,
     floors,
     hop,
+    in_network,
     levels,
     measured,
     overlap,
@@ -28,7 +29,7 @@ from meshwright.cost.network import (
     Fabric,
     algorithm_and_source,
 )
-from meshwright.describe.assumptions import Hide, HidePass, NetworkTime
+from meshwright.describe.assumptions import LBL, Hide, HidePass, NetworkTime
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.transport import Transport
 from meshwright.exchange.reach import Draw
@@ -206,6 +207,47 @@ def test_bounds_know_no_place() -> None:
     )
 
 
+# Switches that add up.
+
+
+def test_a_reduction_in_the_switch_keeps_its_links_as_long_as_it_takes() -> (
+    None
+):
+    """8 chips of 100 GB/s: 2 (n-1)/n V / W over the gain, and the switch is busy for just that."""
+    net = Network(
+        "n", (Dim("nvlink", 1e11, 0.0, size=8, efficiency=1.0, reduces=True),)
+    )
+    links = Fabric.from_network(net, LBL.network)
+    slow = Load(1.0, 0.0, Busy((1.0,)))
+    found = in_network.in_network_all_reduce(links, 8e9, (8.0,), slow)
+    paid = 2 * 8e9 / 1e11 * 7 / 8 / in_network.GAIN
+    assert found.seconds == pytest.approx(paid)
+    assert found.busy[0] == pytest.approx(paid)
+
+
+def test_a_reduction_goes_up_and_down_once_where_there_are_several() -> None:
+    """A hop of 1 s in a node of 8 and of 10 s between 4 of them; each only where it is spanned, and
+    only where its switches add up."""
+    dims = (
+        Dim("node", 1e11, 1.0, size=8, efficiency=1.0, reduces=True),
+        Dim("net", 1e10, 10.0, size=4, efficiency=1.0, reduces=True),
+    )
+    links = Fabric.from_network(Network("n", dims), LBL.network)
+    slow = Load(1e9, 1e9, Busy((1e9, 1e9)))
+    for group, hops in (((8.0, 1.0), 2), ((1.0, 4.0), 20), ((8.0, 4.0), 22)):
+        found = in_network.in_network_all_reduce(links, 1.0, group, slow)
+        assert found.latency == hops and found.seconds == pytest.approx(hops)
+        assert (
+            in_network.in_network_all_reduce(links, 0.0, group, slow) == slow
+        )
+    deaf = replace(links, reduces=(True, False))
+    assert (
+        in_network.in_network_all_reduce(deaf, 1.0, (8.0, 4.0), slow) == slow
+    )
+    near = in_network.in_network_all_reduce(deaf, 1.0, (8.0, 1.0), slow)
+    assert near.latency == 2.0
+
+
 # Messages between stages.
 
 
@@ -279,6 +321,19 @@ def test_ranks_drawn_and_the_farther_of_two() -> None:
     assert found_ == Load(3.0, 0.75, Busy((3.0,)))
     with pytest.raises(ValueError, match="zip"):
         hop.mean(loads, (0.5, 0.5))
+
+
+def test_what_leaves_a_chip_pays_for_the_farthest() -> None:
+    """Of messages of which a half stays, a quarter goes near and a quarter far, a half pays far."""
+    assert hop.charged_share((0.5, 0.25, 0.25), (4.0, 2.0), "mean") == (
+        0.5,
+        0.25,
+        0.25,
+    )
+    stays, near, far = hop.charged_share(
+        (0.5, 0.25, 0.25), (4.0, 2.0), "slowest"
+    )
+    assert (stays, near, far) == (0.5, 0.0, 0.5)
 
 
 # Loads.
@@ -499,6 +554,26 @@ def test_lines_and_planes_through_points() -> None:
     lower = [(l, m, 10.0 - l) for l in (1, 4) for m in (2, 9)]
     found, error = fit.bilinear(lower)
     assert min(found) >= 0.0 and error == pytest.approx(1.5 / 9)
+
+
+def test_what_a_fit_leaves_is_a_share_of_the_largest_seconds() -> None:
+    """1 + m l milliseconds but for one that is 10 % longer than the largest."""
+    rows = [
+        (l, m, 1e-3 * (1 + l * m)) for l in (1.0, 2.0, 4.0) for m in (1.0, 3.0)
+    ]
+    _, none = fit.bilinear(rows)
+    assert none < 1e-9
+    l, m, t = rows[-1]
+    found, error = fit.bilinear([*rows[:-1], (l, m, 2 * t)])
+    least = [found[0] + m * found[1] + l * found[2] + l * m * found[3] for l, m, _ in rows]  # fmt: skip
+    took = [t for *_, t in rows[:-1]] + [2 * t]
+    missed = max(abs(a - b) for a, b in zip(least, took, strict=True))
+    assert error == pytest.approx(missed / max(took)) and error > 0.01
+
+
+def test_nothing_that_takes_no_time_is_fitted_exactly() -> None:
+    rows = [(l, m, 0.0) for l in (1.0, 2.0) for m in (1.0, 3.0)]
+    assert fit.bilinear(rows) == ((0.0, 0.0, 0.0, 0.0), 0.0)
 
 
 @pytest.mark.parametrize("group", [(8, 1), (8, 4), (1, 4), (1, 1)])

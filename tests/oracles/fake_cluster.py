@@ -19,6 +19,16 @@ from meshwright.train.traffic import TrafficCounter
 class Record(TrafficCounter):
     """What was counted, by axis."""
 
+    def over(self, axis: str) -> Counter[tuple[str, int]]:
+        """(kind, bytes) -> how often, on one axis."""
+        return Counter(
+            {
+                (kind, size): times
+                for (kind, where, size), times in self.sent.items()
+                if where == axis
+            }
+        )
+
     def volume(self, axis: str) -> dict[str, int]:
         """kind -> bytes of all full vectors, on one axis."""
         elements: Counter[str] = Counter()

@@ -187,9 +187,10 @@ def steady(name: str, rank: int) -> Found:
         stack.enter_context(
             mock.patch.object(loop, "initialise", lambda *a: None)
         )
-        stack.enter_context(
-            mock.patch.object(moe, "read_loads", even(wanted, reads))
-        )
+        if model.moe:
+            stack.enter_context(
+                mock.patch.object(moe, "read_loads", even(wanted, reads))
+            )
         stack.enter_context(without_storage())
         settings = replace(SETTINGS, shards=shards or None)
         trainer = loop.Trainer(wanted, settings, torch.device("cuda", 0))
@@ -230,21 +231,14 @@ def steady(name: str, rank: int) -> Found:
 
 
 def even(wanted: Job, reads: list[int]) -> Any:
-    """In place of `moe.read_loads`, for fake tensors have no values: as if loads were even."""
-    layout, of = wanted.layout, wanted.model.moe
+    """In place of `moe.read_loads`, as `oracle.even`; how many counts each time reads."""
+    read = oracle.even(wanted)
 
-    def read(x: Tensor) -> Any:
-        assert of is not None
+    def counted(x: Tensor) -> Any:
         reads.append(x.numel())
-        share = int(layout.microbatch) * wanted.T // int(layout.cp * layout.tp)
-        sides = x.shape[0] if x.ndim == 3 else 1
-        counts = torch.Tensor.tolist  # of a plain tensor
-        each, rest = divmod(share * of.top_k, x.numel() // sides)
-        flat = ([each + rest] + [each] * (x.numel() // sides - 1)) * sides
-        with torch.utils._python_dispatch._disable_current_modes():
-            return counts(torch.tensor(flat).view(*x.shape))
+        return read(x)
 
-    return read
+    return counted
 
 
 def unlike(counted: Sent, found: Sent) -> list[str]:

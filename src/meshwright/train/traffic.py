@@ -117,14 +117,6 @@ class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.sent[kind, axis, tensor.numel() * tensor.element_size()] += 1
         return out
 
-    def over(self, axis: str) -> Counter[tuple[str, int]]:
-        """(kind, bytes) -> how often, on one axis."""
-        counts: Counter[tuple[str, int]] = Counter()
-        for (kind, where, size), times in self.sent.items():
-            if where == axis:
-                counts[kind, size] += times
-        return counts
-
 
 def axes_of(mesh: RankMesh) -> dict[str, str]:
     """Name of a process group -> axis, for the groups of a run."""
