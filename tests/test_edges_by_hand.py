@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from meshwright import Job, Layout
-from meshwright.cost.layer import LayerCost, _share
+from meshwright.cost.hiding import share_of
+from meshwright.cost.layer import LayerCost
 from meshwright.describe.assumptions import assumptions
 from meshwright.describe.model import RopeScaling
 from meshwright.layout import trainable
@@ -46,12 +47,12 @@ def test_nothing_is_copied_at_the_step_where_no_framework_says_so() -> None:
 
 
 def test_a_layer_run_again_keeps_no_input_unless_it_is_said() -> None:
-    again = microbatch.redo(LayerCost(forward=2.0), "full")
+    again = microbatch.recompute_cost(LayerCost(forward=2.0), "full")
     assert again and (again.time, again.saved) == (2.0, 0.0)
-    kept = microbatch.redo(LayerCost(forward=2.0), "full", 3.0)
+    kept = microbatch.recompute_cost(LayerCost(forward=2.0), "full", 3.0)
     assert kept and kept.saved == 3.0
 
 
 def test_a_share_of_nothing_is_nothing() -> None:
-    found = _share(np.array([3.0, 5.0]), np.array([6.0, 0.0]))
+    found = share_of(np.array([3.0, 5.0]), np.array([6.0, 0.0]))
     assert found.tolist() == [0.5, 0.0]

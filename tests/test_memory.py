@@ -271,7 +271,7 @@ def test_activations_of_korthikanti(tp: int) -> None:
     )
     t = model_cost(job, layout, modes=("selective",)).typical
     sbh = job.T * model.hidden
-    assert float(t.redone["selective"].saved) == pytest.approx(
+    assert float(t.recompute["selective"].saved) == pytest.approx(
         34 * sbh / tp, rel=2e-3
     )
     assert float(t.saved) == pytest.approx(

@@ -12,20 +12,9 @@ import pytest
 
 from meshwright import Chip, Dim, Hierarchy, Job, Layout, Model, Network
 from meshwright.cost import attention, chip, hierarchy, host, products, shapes
-from meshwright.cost.layer import (
-    Causes,
-    Clock,
-    Half,
-    LayerCost,
-    Redo,
-    Redone,
-    Seconds,
-    Timer,
-    in_sequence,
-    scale,
-    scopes,
-    sublayer,
-)
+from meshwright.cost.causes import Causes, PassCost, Seconds
+from meshwright.cost.hiding import scopes, sublayer
+from meshwright.cost.layer import Clock, LayerCost, Timer, in_sequence
 from meshwright.cost.load import NOTHING, Busy, Load
 from meshwright.cost.network import Fabric
 from meshwright.count.microbatch import DeviceMicrobatch
@@ -511,10 +500,10 @@ def test_causes_of_an_operation() -> None:
     """10 s of arithmetic and 25 s of bytes; messages over tp, cp and by etp ranks."""
     comm = sends("tp", 5.0) + sends("cp", 3.0) + sends("tp", 1.0)
     one = Op("ffn/up", "matmul", Pass(10.0, memory=25.0, comm=comm), Pass())
-    half = timer().half(one, one.forward)
-    assert half.time == pytest.approx((10, 15, 3.0 + 1.0, 2.0, 0, 0, 0))
-    assert half.sent.seconds == 6.0 and half.sent.latency == 0.0
-    assert half.scope == "ffn" and half.time.total == 31.0
+    cost = timer().pass_cost(one, one.forward)
+    assert cost.time == pytest.approx((10, 15, 3.0 + 1.0, 2.0, 0, 0, 0))
+    assert cost.sent.seconds == 6.0 and cost.sent.latency == 0.0
+    assert cost.part == "ffn" and cost.time.total == 31.0
     spread = replace(LAYOUT, tp=1, cp=1, dp=4, ep=2, etp=2)
     spread = replace(
         spread,
@@ -522,10 +511,10 @@ def test_causes_of_an_operation() -> None:
     )
     to = sends("ep", 5.0) + sends("etp", 3.0)
     experts = one._replace(forward=Pass(10.0, memory=1.0, comm=to))
-    half = Timer(clock(), spread).half(experts, experts.forward)
-    assert half.time.ep_comm == pytest.approx(3.0 + 2.0)
-    assert half.time.cp_comm == half.time.tp_comm == 0.0
-    nothing = timer().half(one, one.backward)
+    cost = Timer(clock(), spread).pass_cost(experts, experts.forward)
+    assert cost.time.ep_comm == pytest.approx(3.0 + 2.0)
+    assert cost.time.cp_comm == cost.time.tp_comm == 0.0
+    nothing = timer().pass_cost(one, one.backward)
     assert nothing.time == Seconds() and nothing.time.total == 0.0
     for name, mine in (
         ("experts/up", "ffn"), ("shared/up", "ffn"), ("indexer/key", "attention"),
@@ -541,9 +530,9 @@ def test_panels_of_a_product() -> None:
         Pass(10.0, memory=1.0, comm=(Message("broadcast", "tp", 10.0),)),
         Pass(), panels=4.0,
     )  # fmt: skip
-    half = timer().half(one, one.forward)
-    assert half.time.tp_comm == pytest.approx(3.0 + (4 * 3.0 - 10.0))
-    assert half.sent.seconds == pytest.approx(12.0)
+    cost = timer().pass_cost(one, one.forward)
+    assert cost.time.tp_comm == pytest.approx(3.0 + (4 * 3.0 - 10.0))
+    assert cost.sent.seconds == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize(
@@ -657,7 +646,7 @@ def test_messages_of_experts_hide_behind_shared_ones_alone() -> None:
 
 def test_budgets_of_operations() -> None:
     halves = [
-        Half(scope, Seconds(), NOTHING) for scope in ("a", "b", "a", "b")
+        PassCost(scope, Seconds(), NOTHING) for scope in ("a", "b", "a", "b")
     ]
     of = [0, 0, 1, 1]
     assert scopes(halves, of, "step") == [[0, 1, 2, 3]]
@@ -666,7 +655,7 @@ def test_budgets_of_operations() -> None:
     assert scopes(halves, of, "layer") == [[0, 1], [2, 3]]
     assert scopes(halves, [0, 0, 0, 1], "sublayer") == [[0, 2], [1], [3]]
     halves = [
-        Half(part, Seconds(), NOTHING)
+        PassCost(part, Seconds(), NOTHING)
         for part in ("experts", "indexer", "shared")
     ]
     assert scopes(halves, [0, 0, 0], "sublayer") == [[0, 2], [1]]
@@ -679,30 +668,24 @@ def test_sums_of_a_layer() -> None:
     ]
     found = timer().layer(ops, ways={"mlp": "b/x"}, boundary=3.0)
     assert (found.saved, found.weights, found.expert_weights) == (16, 7, 13)
-    assert found.redone["mlp"].time == 2.0
+    assert found.recompute["mlp"].time == 2.0
     assert timer().layer([]).forward == 0.0
 
 
-def test_layers_add_and_scale() -> None:
+def test_a_part_of_the_model_behind_another() -> None:
     one = LayerCost(
         1.0, 2.0, Load(3.0, 0.0, Busy((3.0,))), NOTHING,
-        0.5, 4.0, 5.0, 6.0, Redone(a=Redo(1.0, NOTHING, 7.0)),
+        0.5, 4.0, 5.0, 6.0,
         causes=Causes(Seconds(1.0), Seconds(2.0)),
     )  # fmt: skip
-    two = scale(one, 3.0)
-    assert two.forward == 3.0 and two.redone["a"].saved == 21.0
-    whole = in_sequence(one, two)
+    whole = in_sequence(one, 3.0, one)
     assert whole.forward == whole.causes.forward.compute == 4.0
-    assert whole.saved == pytest.approx(4.0 * 4)
-    assert whole.redone["a"].time == pytest.approx(4.0)
+    assert whole.backward == whole.causes.backward.compute == 8.0
+    assert (whole.weight_pass, whole.saved) == (2.0, 16.0)
+    assert (whole.weights, whole.expert_weights) == (20.0, 24.0)
     assert whole.sent.busy == pytest.approx((12.0,))
-    half = Half("a", Seconds(2.0), Load(4.0, 0.0, Busy((4.0,))))
-    assert half.part(1.0) is half and half.part(0.5).time.compute == 1.0
-    other = Redone(b=Redo(1.0, NOTHING, 1.0)) + Redone(
-        a=Redo(2.0, NOTHING, 3.0)
-    )
-    assert set(other) == {"a", "b"}
-    assert (other + other)["a"].saved == 6.0
+    cost = PassCost("a", Seconds(2.0), Load(4.0, 0.0, Busy((4.0,))))
+    assert cost.share(1.0) is cost and cost.share(0.5).time.compute == 1.0
 
 
 # Small counts.

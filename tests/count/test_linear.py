@@ -109,7 +109,7 @@ def test_input_and_weight_gradient_wait_for_memory_each_by_itself():
     d_input = max(arithmetic, (TOKENS + 2 * K * N) / how.memory)
     d_weight = max(arithmetic, (TOKENS + 8 * K * N) / how.memory)
     assert d_weight > arithmetic
-    half = timer.half(op, op.backward).time
+    half = timer.pass_cost(op, op.backward).time
     assert half.compute == pytest.approx(2 * arithmetic)
     assert half.compute + half.memory == pytest.approx(d_input + d_weight)
     assert timer.layer([op]).weight_pass == pytest.approx(d_weight)

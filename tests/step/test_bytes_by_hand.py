@@ -14,7 +14,7 @@ import pytest
 from by_hand import MODEL, SET, TOKENS, WIDTH, by_hand
 from layouts import cut
 from meshwright import Job, Layout, MoE, catalog, step
-from meshwright.cost.layer import LayerCost, Redo, Redone
+from meshwright.cost.layer import LayerCost, RecomputeCost
 from meshwright.cost.load import Load
 from meshwright.count.microbatch import DeviceMicrobatch
 from meshwright.describe.assumptions import REALISTIC, MemoryCount
@@ -69,7 +69,7 @@ def layer(
         saved,
         weights,
         experts,
-        Redone({"mlp": Redo(0.5, Load(0.125), again)}),
+        {"mlp": RecomputeCost(0.5, Load(0.125), again)},
     )
 
 

@@ -38,12 +38,12 @@ def stops(bandwidth: str) -> dict[str, float]:
     load = at.fabric.load(
         message.kind, message.bytes, p.layout.group("tp"), message.draw
     )
-    half = Timer(at, p.layout).half(op, op.forward)
+    cost = Timer(at, p.layout).pass_cost(op, op.forward)
     return {
         "Dim.bandwidth": dim.bandwidth,
         "Links.rates": at.fabric.rates[0],
         "Load.seconds": float(load.seconds),
-        "Half.time": float(half.time.tp_comm),
+        "PassCost.time": float(cost.time.tp_comm),
         "LayerCost.causes": float(p.cost.typical.causes.both.tp_comm),
         "Prediction.time_s": p.time_s["tp_comm"],
         "picture": shown(p),
@@ -72,7 +72,7 @@ def test_a_bandwidth_is_itself_at_every_stop() -> None:
             "Dim.bandwidth": 8192.0,
             "Links.rates": 8192.0,
             "Load.seconds": 1.0,
-            "Half.time": 1.0,
+            "PassCost.time": 1.0,
             "LayerCost.causes": 10.0,
             "Prediction.time_s": 6 * 10.0,
             "picture": 60.0,

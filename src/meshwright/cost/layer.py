@@ -5,154 +5,43 @@ operations, timed and added up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from itertools import repeat
-from operator import add, mul
 from typing import Any, NamedTuple
 
 from ..count import recompute
 from ..count.work import Op, Pass
-from ..describe.assumptions import Hide, Overlap
+from ..describe.assumptions import Overlap
+from ..describe.frozendict import FrozenDict
 from ..describe.layout import Layout
 from ..exchange.types import Message
-from ..num import (
-    SCALARS,
-    Num,
-    content_key,
-    maximum,
-    minimum,
-    total,
-    totals,
-    where,
+from ..num import SCALARS, Num, content_key, total, where
+from . import hiding, host, overlap
+from .causes import (
+    CAUSE_OF,
+    NO_CAUSES,
+    Causes,
+    PassCost,
+    Seconds,
+    is_zero,
+    sent_load,
 )
-from . import host, overlap
 from .chip import ChipRates, pass_seconds
 from .dispatch_kernels import has_dispatch_kernel
 from .load import NOTHING, Load
 from .network import Fabric
 from .shapes import sum_pairs
 
-CAUSE_OF = {
-    **dict.fromkeys(("tp", "tp_model", "tp_ff"), "tp_comm"),
-    "cp": "cp_comm",
-    **dict.fromkeys(("ep", "etp"), "ep_comm"),
-}
-"""Axis of a message -> the cause that its seconds are counted under."""
-WIDE = ("sublayer", "layer", "step")
-"""Scopes of `Hide` that are wider than the operation that sends."""
-WEIGHT_GRADIENT = "weight gradient"
-SHARED = "shared expert"
-"""Scope of `Hide` that is one part of a feed-forward."""
-BACKWARD = 1
-"""Scope of `Hide` that lies in the backward pass only, and the position of that pass."""
 
-
-class Seconds(NamedTuple):
-    """Seconds by cause; adds and scales like a number."""
-
-    compute: Num = 0.0
-    memory: Num = 0.0
-    """Memory traffic that outlasts the arithmetic."""
-    tp_comm: Num = 0.0
-    cp_comm: Num = 0.0
-    ep_comm: Num = 0.0
-    host: Num = 0.0
-    """By which launching the kernels outlasts them."""
-    overlap_slowdown: Num = 0.0
-    """By which compute is slower while communication hides behind it."""
-
-    def __add__(self, other: Seconds) -> Seconds:  # type: ignore[override]
-        return Seconds(*map(add, self, other))
-
-    def __mul__(self, factor: Num) -> Seconds:  # type: ignore[override]
-        return Seconds(*map(mul, self, repeat(factor)))
-
-    def __rmul__(self, factor: Num) -> Seconds:  # type: ignore[override]
-        return self * factor
-
-    @property
-    def total(self) -> Num:
-        """Seconds of the causes together."""
-        return total(self)
-
-
-CAUSES = Seconds._fields
-HIDING = ("cp_comm", "ep_comm", "tp_comm")
-"""In this order they hide, each behind seconds nothing else hides behind."""
-
-
-class Causes(NamedTuple):
-    """Seconds of both passes by cause; adds and scales like a number."""
-
-    forward: Seconds = Seconds()
-    backward: Seconds = Seconds()
-
-    @property
-    def both(self) -> Seconds:
-        """One after the other."""
-        return self.forward + self.backward
-
-    def __add__(self, other: Causes) -> Causes:  # type: ignore[override]
-        return Causes(
-            self.forward + other.forward, self.backward + other.backward
-        )
-
-    def __mul__(self, factor: Num) -> Causes:  # type: ignore[override]
-        return Causes(self.forward * factor, self.backward * factor)
-
-
-NO_CAUSES = Causes()
-"""Where only totals matter."""
-
-
-class Half(NamedTuple):
-    """One pass of one operation."""
-
-    scope: str
-    """The part of a layer it belongs to: the first word of its path."""
-    time: Seconds
-    """Nothing hidden yet, but for SUMMA's panels."""
-    sent: Load
-    weights: Num = 0.0
-    """Seconds of the product that makes weight gradients."""
-    launched: Num = 0.0
-    """Collectives that the host launches: those of one rank are none."""
-
-    def part(self, share: Num) -> Half:
-        """Some of it."""
-        whole = isinstance(share, float) and share == 1.0
-        return (
-            self
-            if whole
-            else Half(self.scope, self.time * share, self.sent * share)
-        )
-
-
-class Timed(NamedTuple):
+class OpCost(NamedTuple):
     """An operation with its seconds: what a tree of terms is made of."""
 
     op: Op
-    forward: Half
-    backward: Half
-    times: Num = 1.0
-    """In a layer, on average over its kinds."""
+    forward: PassCost
+    backward: PassCost
+    times: float = 1.0
+    """How often the part of the model has it."""
 
 
-class Operations(tuple[Timed, ...]):
-    """Operations of a layer; adds and scales like their seconds."""
-
-    __slots__ = ()
-
-    def __add__(self, other: Operations) -> Operations:  # type: ignore[override]
-        return Operations((*self, *other))
-
-    def __mul__(self, factor: Num) -> Operations:  # type: ignore[override]
-        return Operations(
-            timed._replace(times=timed.times * factor) for timed in self
-        )
-
-
-class Redo(NamedTuple):
+class RecomputeCost(NamedTuple):
     """What recomputation adds to the backward pass of a layer, and leaves in memory."""
 
     time: Num
@@ -163,29 +52,6 @@ class Redo(NamedTuple):
     """Bytes kept from the forward to the backward pass."""
     causes: Seconds = NO_CAUSES.forward
     """`time` by cause."""
-
-    def __add__(self, other: Redo) -> Redo:  # type: ignore[override]
-        fields: Any = zip(self, other, strict=True)
-        return Redo(*(a + b for a, b in fields))
-
-    def __mul__(self, factor: Num) -> Redo:  # type: ignore[override]
-        fields: tuple[Any, ...] = self
-        return Redo(*(x * factor for x in fields))
-
-
-class Redone(dict[str, Redo]):
-    """By the name of the parts that run again (`Recompute.parts`); adds and scales like the seconds
-    of a layer.
-    """
-
-    __slots__ = ()
-
-    def __add__(self, other: Redone) -> Redone:
-        shared = {k: v + other[k] for k, v in self.items() if k in other}
-        return Redone({**self, **other, **shared})
-
-    def __mul__(self, factor: Num) -> Redone:
-        return Redone({k: v * factor for k, v in self.items()})
 
 
 class LayerCost(NamedTuple):
@@ -206,9 +72,10 @@ class LayerCost(NamedTuple):
     """Parameters replicated over dp x cp."""
     expert_weights: Num = 0.0
     """Parameters replicated over edp."""
-    redone: Redone = Redone()
-    """What the parts of a layer that may run again cost."""
-    operations: Operations = Operations()
+    recompute: Mapping[str, RecomputeCost] = FrozenDict()
+    """Parts of a layer that may run again (`describe.recompute.Recompute.parts`) -> what they cost.
+    """
+    operations: tuple[OpCost, ...] = ()
     """What the seconds are the sum of, where details are kept."""
     causes: Causes = NO_CAUSES
     """`forward` and `backward` by cause."""
@@ -233,18 +100,6 @@ class Clock(NamedTuple):
     def links(self, layout: Layout) -> Fabric:
         """The network as the layout fills it."""
         return self.fabric.under(*layout.placement.values())
-
-
-@cache
-def sublayer(name: str) -> str:
-    """What mixes tokens or the feed-forward, from the path of an operation; experts and shared
-    experts are feed-forward, an indexer is part of the attention.
-    """
-    first = name.split("/", 1)[0]
-    return PARTS_OF.get(first, first)
-
-
-PARTS_OF = {"experts": "ffn", "shared": "ffn", "indexer": "attention"}
 
 
 class Timer:
@@ -288,15 +143,15 @@ class Timer:
             return 0.0
         return 2.0 * volume / rates.memory
 
-    def half(self, op: Op, work: Pass) -> Half:
+    def pass_cost(self, op: Op, work: Pass) -> PassCost:
         """One pass of one operation: the slower of arithmetic and memory, and the communication it
         waits for. The backward pass of a matrix knows the product that makes weight gradients: half
-        of it where both products are one kernel, alike.
+        of its seconds where both products are one kernel.
         """
         each: list[tuple[Num, Num]] = [(0.0, 0.0)]
-        if not _never(work.memory):
-            parts, rates = work.parts or (work,), repeat(self.clock.rates)
-            each = [*map(pass_seconds, parts, rates)]
+        if not is_zero(work.memory):
+            rates = self.clock.rates
+            each = [pass_seconds(one, rates) for one in work.parts or (work,)]
         compute, memory = sum_pairs(each)
         weights: Num = 0.0
         if op.kind == "matmul" and work is op.backward:
@@ -304,7 +159,7 @@ class Timer:
             weights = share * (each[-1][0] + each[-1][1])
         part = op.name.split("/", 1)[0]
         if not work.comm:
-            return Half(part, Seconds(compute, memory), NOTHING, weights)
+            return PassCost(part, Seconds(compute, memory), NOTHING, weights)
         cut = not (isinstance(op.panels, SCALARS) and op.panels == 0)
         comm: dict[str, Num] = {}
         launched: Num = 0.0
@@ -322,15 +177,7 @@ class Timer:
                 "tp_comm": overlap.summa(panel, compute + memory, op.panels)
             }
         time = Seconds(compute, memory, **comm)
-        return Half(part, time, sent, weights, launched)
-
-    def beside_weights(self, back: Half) -> Num:
-        """Seconds by which what hides beside the product that makes weight gradients sticks out."""
-        how = self.clock.overlap.tp
-        nothing = _never(back.weights) or _never(back.time.tp_comm)
-        if how.scope != WEIGHT_GRADIENT or nothing:
-            return 0.0
-        return overlap.outlasting(back.weights, back.time.tp_comm, how).total
+        return PassCost(part, time, sent, weights, launched)
 
     def layer(
         self,
@@ -342,40 +189,42 @@ class Timer:
         """Operations of a layer added up, or of another part of the model ("embedding",
         "head"), and what the host adds.
 
-        ways: name -> parts of it that may run again;  boundary: bytes of its input.
+        ways: name -> parts of it that may run again (`LayerCost.recompute`);  boundary: bytes of
+        its input.
         """
-        forward, backward = [], []
-        for op in ops:
-            forward.append(self.half(op, op.forward))
-            backward.append(self.half(op, op.backward))
-        weights = total([half.weights for half in backward])
+        how = self.clock.overlap
+        forward = [self.pass_cost(op, op.forward) for op in ops]
+        backward = [self.pass_cost(op, op.backward) for op in ops]
+        weights = total([cost.weights for cost in backward])
         # what messages beside weight gradients lengthen the backward pass by: where the host hides
         # part of it the input gradients, which do not wait for them, take no less
-        longer = total([self.beside_weights(half) for half in backward])
+        longer = total(
+            [hiding.outlasting_weights(cost, how.tp) for cost in backward]
+        )
         expert = total([op.weights for op in ops if op.expert])
-        ahead, back = self.together(forward, backward)
+        ahead, back = hiding.hide((forward, backward), how)
         wait: Num = 0.0
         if ops and (by := self.clock.rates.shapes):
             wait, wait_back = host.host_seconds(
                 by.how,
                 part=part,
-                experts=not _never(expert),
+                experts=not is_zero(expert),
                 collectives=(
-                    total([half.launched for half in forward]),
-                    total([half.launched for half in backward]),
+                    total([cost.launched for cost in forward]),
+                    total([cost.launched for cost in backward]),
                 ),
                 dispatched=has_dispatch_kernel(ops),
             )
             # half of the launches make weight gradients: what zero bubble runs apart waits
             # for that half, the pass as one queue for all
-            how = by.how.stack.launches
-            rest = host.host_excess(weights, 0.5 * wait_back, how)
-            back = self.meanwhile(back, backward, rest)
+            launches = by.how.stack.launches
+            rest = host.host_excess(weights, 0.5 * wait_back, launches)
+            back = hiding.hide_behind_host(back, backward, rest, how)
             ahead = ahead._replace(
-                host=host.host_excess(ahead.total, wait, how)
+                host=host.host_excess(ahead.total, wait, launches)
             )
-            excess = host.host_excess(back.total, wait_back, how)
-            alone = host.host_excess(back.total - longer, wait_back, how)
+            excess = host.host_excess(back.total, wait_back, launches)
+            alone = host.host_excess(back.total - longer, wait_back, launches)
             back = back._replace(host=excess)
             weights = weights + rest
             longer = longer + excess - alone
@@ -388,220 +237,66 @@ class Timer:
             saved=total([op.saved for op in ops]),
             weights=total([op.weights for op in ops if not op.expert]),
             expert_weights=expert,
-            redone=Redone(
-                {
-                    name: self.redo(
-                        ops,
-                        forward,
-                        parts,
-                        boundary=boundary,
-                        wait=wait,
-                    )
-                    for name, parts in (ways or {}).items()
-                }
-            ),
-            operations=Operations(map(Timed, ops, forward, backward))
+            recompute={
+                name: self.recompute_cost(
+                    ops, forward, parts, boundary=boundary, wait=wait
+                )
+                for name, parts in (ways or {}).items()
+            },
+            operations=tuple(map(OpCost, ops, forward, backward))
             if self.details
-            else Operations(),
+            else (),
             causes=Causes(ahead, back),
         )
 
-    def meanwhile(
-        self, time: Seconds, halves: Sequence[Half], waiting: Num
-    ) -> Seconds:
-        """A backward pass, less what hides while its weight gradients wait for the host.
-
-        waiting: seconds by which these outlast their kernels.  What hides behind compute that gets
-        shorter hides behind the longer wait instead, so that a faster chip is never slower; at most
-        what its axis ever hides. Only what may hide behind more than its own operation: keys and
-        values are sent where no weights are, and beside a weight gradient alone its pass has what
-        sticks out already.
-        """
-        how = self.clock.overlap
-        for cause, option in zip(
-            HIDING, (how.cp, how.ep, how.tp), strict=True
-        ):
-            shown = getattr(time, cause)
-            if option.scope not in WIDE or _never(shown):
-                continue
-            sent = total([getattr(half.time, cause) for half in halves])
-            # (1 - most) of what is sent stays exposed, however much compute is left
-            more = maximum(shown - (1.0 - option.most) * sent, 0.0)
-            hidden = minimum(more, option.share * waiting)
-            waiting = waiting - hidden
-            time = time._replace(**{cause: shown - hidden})
-        return time
-
-    def redo(
+    def recompute_cost(
         self,
         ops: Sequence[Op],
-        forward: Sequence[Half],
+        forward: Sequence[PassCost],
         parts: str,
         boundary: Num,
         wait: Num,
-    ) -> Redo:
+    ) -> RecomputeCost:
         """What it costs to run some parts of a layer again.
 
-        forward: their halves;  wait: seconds in which the host launches all of them, some of them
-        in their share.
+        forward: the forward passes of `ops`;  boundary: bytes of the layer's input;  wait: seconds
+        in which the host launches all of them, some of them in their share.
         """
         runs = recompute.recomputed_ops(ops, parts)
-        halves = [
-            half.part(one.share)
-            for half, one in zip(forward, runs, strict=True)
+        costs = [
+            cost.share(one.share)
+            for cost, one in zip(forward, runs, strict=True)
             if one.runs
         ]
-        (time,) = self.together(halves)
+        (time,) = hiding.hide((costs,), self.clock.overlap)
         if by := self.clock.rates.shapes:
             # a layer of no operations waits for nothing
-            part = wait * len(halves) / max(len(ops), 1)
+            part = wait * len(costs) / max(len(ops), 1)
             how = by.how.stack.launches
             time = time._replace(host=host.host_excess(time.total, part, how))
-        return Redo(
+        return RecomputeCost(
             time.total,
-            sent_load(halves),
+            sent_load(costs),
             recompute.saved_bytes_of(ops, runs, boundary),
             time,
         )
 
-    def together(self, *passes: Sequence[Half]) -> list[Seconds]:
-        """Passes of several operations (forward, backward), less what hides."""
-        how = self.clock.overlap
-        seconds_of = [
-            Seconds(*totals([half.time for half in one])) for one in passes
-        ]
-        budget = Budget(passes)
-        for cause, option in zip(
-            HIDING, (how.cp, how.ep, how.tp), strict=True
-        ):
-            if option.scope == "none" or all(
-                _never(getattr(one, cause)) for one in seconds_of
-            ):
-                continue
-            for number, (hidden, slower) in enumerate(
-                budget.spend(cause, option)
-            ):
-                if _never(hidden):
-                    continue
-                one = seconds_of[number]
-                shown = {cause: getattr(one, cause) - hidden}
-                seconds_of[number] = one._replace(
-                    **shown, overlap_slowdown=one.overlap_slowdown + slower
-                )
-        return seconds_of
 
-
-class Budget:
-    """Seconds of operations that communication may hide behind; each hides once."""
-
-    def __init__(self, passes: Sequence[Sequence[Half]]) -> None:
-        self.halves = [half for one in passes for half in one]
-        self.pass_of = [
-            number for number, one in enumerate(passes) for _ in one
-        ]
-        self.passes = len(passes)
-        self.used: list[Num] = [0.0] * len(self.halves)
-
-    def spend(self, cause: str, how: Hide) -> list[tuple[Num, Num]]:
-        """For each pass, (seconds of a cause that hide, those by which its work is slower)."""
-        column = CAUSES.index(cause)
-        sent = [half.time[column] for half in self.halves]
-        work = [
-            half.weights
-            if how.scope == WEIGHT_GRADIENT
-            else used
-            if how.scope == SHARED and half.scope != "shared"
-            else half.time.compute + half.time.memory
-            for half, used in zip(self.halves, self.used, strict=True)
-        ]
-        sending = {i for i, seconds in enumerate(sent) if not _never(seconds)}
-        hidden: list[Num] = [0.0] * self.passes
-        longer: list[Num] = [0.0] * self.passes
-        for scope in scopes(self.halves, self.pass_of, how.scope):
-            if sending.isdisjoint(scope):
-                continue
-            left = total([work[i] - self.used[i] for i in scope])
-            comm = total([sent[i] for i in scope])
-            shown, slower = overlap.outlasting(
-                left,
-                comm,
-                how,
-            )
-            places = {self.pass_of[i] for i in scope}
-            for number in places:
-                mine = comm
-                part: Num = 1.0
-                if len(places) > 1:
-                    own = [i for i in scope if self.pass_of[i] == number]
-                    mine = total([sent[i] for i in own])
-                    part = _share(mine, comm)
-                hidden[number] = hidden[number] + (mine - part * shown)
-                longer[number] = longer[number] + part * slower
-            if cause != HIDING[-1]:  # nothing hides after it
-                self.take(
-                    scope,
-                    work,
-                    _share(comm - shown, left),
-                )
-        return list(zip(hidden, longer, strict=True))
-
-    def take(
-        self,
-        scope: list[int],
-        work: list[Num],
-        share: Num,
-    ) -> None:
-        """A share of what is left of some operations' seconds is used."""
-        for i in scope:
-            spent = self.used[i]
-            self.used[i] = spent + share * (work[i] - spent)
-
-
-def sent_load(halves: Sequence[Half]) -> Load:
-    """What several operations send."""
-    return sum((half.sent for half in halves if half.sent.busy), NOTHING)
-
-
-def scopes(
-    halves: Sequence[Half], pass_of: Sequence[int], scope: str
-) -> list[list[int]]:
-    """Positions of the operations whose seconds are one budget. pass_of: the one that each belongs
-    to.
-    """
-    if scope == "step":
-        return [list(range(len(halves)))]
-    if scope == "operation":
-        return [[i] for i in range(len(halves))]
-    if scope == WEIGHT_GRADIENT:
-        return [[i] for i in range(len(halves)) if pass_of[i] == BACKWARD]
-    budgets: dict[tuple[int, str], list[int]] = {}
-    for i, (number, half) in enumerate(zip(pass_of, halves, strict=True)):
-        budgets.setdefault(
-            (number, sublayer(half.scope) if scope == "sublayer" else ""),
-            [],
-        ).append(i)
-    return list(budgets.values())
-
-
-def _never(seconds: Num) -> bool:
-    """Nothing, in any row."""
-    return isinstance(seconds, float) and seconds == 0.0
-
-
-def _share(part: Num, whole: Num) -> Num:
-    """part / whole, 0 of nothing."""
-    return where(whole > 0, part / where(whole > 0, whole, 1.0), 0.0)
-
-
-def scale(c: LayerCost, factor: float) -> LayerCost:
-    """Every field times a factor."""
-    fields: tuple[Any, ...] = c
-    return LayerCost(*(x * factor for x in fields))
-
-
-def in_sequence(a: LayerCost, b: LayerCost) -> LayerCost:
-    """One after the other."""
-    fields: tuple[Any, ...] = b
-    total = LayerCost(*(x + y for x, y in zip(a, fields, strict=True)))
-    ahead, back = total.causes
-    return total._replace(forward=ahead.total, backward=back.total)
+def in_sequence(a: LayerCost, times: float, b: LayerCost) -> LayerCost:
+    """A part of the model so many times, and another one behind it; nothing of them runs again."""
+    causes = a.causes * times + b.causes
+    return LayerCost(
+        causes.forward.total,
+        backward=causes.backward.total,
+        sent=a.sent * times + b.sent,
+        sent_back=a.sent_back * times + b.sent_back,
+        weight_pass=a.weight_pass * times + b.weight_pass,
+        saved=a.saved * times + b.saved,
+        weights=a.weights * times + b.weights,
+        expert_weights=a.expert_weights * times + b.expert_weights,
+        operations=(
+            *(op._replace(times=times) for op in a.operations),
+            *b.operations,
+        ),
+        causes=causes,
+    )

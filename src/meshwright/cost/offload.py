@@ -21,7 +21,7 @@ from ..describe.chip import Chip
 from ..describe.job import Job
 from ..describe.offload import Offload
 from ..num import Num, maximum, minimum, with_name
-from .layer import Causes, Seconds
+from .causes import Causes, Seconds
 
 COPIES = "activations to host memory and back"
 """What a term calls by how much copies outlast the passes beside them."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..cost.layer import LayerCost, Seconds
+from ..cost.causes import Seconds
+from ..cost.layer import LayerCost
 from ..count.recompute import recomputed_ops
 from ..count.work import Pass
 from ..describe.layers import kinds, sorts

@@ -11,13 +11,8 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any
 
-from ..cost.layer import (
-    Clock,
-    LayerCost,
-    Redone,
-    Seconds,
-    Timer,
-)
+from ..cost.causes import Seconds
+from ..cost.layer import Clock, LayerCost, Timer
 from ..cost.network import Fabric
 from ..cost.offload import COPIES
 from ..count.work import Op
@@ -72,8 +67,8 @@ COSTS = {
     "expert_weights": "parameters of experts",
 }
 """Field of a `LayerCost` -> what a term calls it."""
-REDONE = {"time": "recomputed", "saved": "activations kept"}
-"""Field of a `Redo` -> what a term calls it."""
+RECOMPUTED = {"time": "recomputed", "saved": "activations kept"}
+"""Field of a `RecomputeCost` -> what a term calls it."""
 
 
 class Explanation:
@@ -132,8 +127,10 @@ class Explanation:
         """The seconds of a cause in one pass of an operation, n times a step."""
         work = record(op.backward if back else op.forward, "", WORK)
         timer = Timer(self.clock, self.result.layout)
-        half = timer.half(op._replace(backward=work) if back else op, work)
-        return times(n, getattr(half.time, cause))
+        cost = timer.pass_cost(
+            op._replace(backward=work) if back else op, work
+        )
+        return times(n, getattr(cost.time, cause))
 
     @cached_property
     def passes(self) -> Passes:
@@ -186,9 +183,11 @@ def named_costs(parts: ModelCost, labels: list[str]) -> ModelCost:
         )
 
     def layer(cost: LayerCost, label: str) -> LayerCost:
-        again = {k: named(x, label, REDONE) for k, x in cost.redone.items()}
+        again = {
+            k: named(x, label, RECOMPUTED) for k, x in cost.recompute.items()
+        }
         record: LayerCost = named(cost, label, COSTS)
-        return record._replace(redone=Redone(again))
+        return record._replace(recompute=again)
 
     return parts._replace(
         layers=tuple(map(layer, parts.layers, labels)),

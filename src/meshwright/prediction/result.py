@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from ..cost.layer import NO_CAUSES, Clock, Seconds
+from ..cost.causes import NO_CAUSES, Seconds
+from ..cost.layer import Clock
 from ..count.model import (
     Counts,
     count_microbatch,
@@ -35,7 +36,7 @@ from ..step.microbatch import (
     END_LABELS,
     copies_beside,
     labels,
-    redo,
+    recompute_cost,
     time_model,
 )
 from .exact import replays
@@ -138,7 +139,7 @@ class StepResult:
             causes = part.causes + beside
             passes[label, "forward"] = n, causes.forward
             passes[label, "backward"] = n, causes.backward
-            if label in kinds and (more := redo(part, text)):
+            if label in kinds and (more := recompute_cost(part, text)):
                 passes[label, "recomputed"] = n * again, more.causes
         return passes
 

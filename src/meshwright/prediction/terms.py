@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..cost.layer import CAUSES, Timed
+from ..cost.causes import CAUSES
+from ..cost.layer import OpCost
 from ..cost.offload import COPIES
 from ..count.recompute import recomputed_ops
 from ..count.work import Pass
@@ -114,12 +115,12 @@ def _operations(e: Explanation) -> dict[str, list[Term]]:
 
 
 def _pass(
-    e: Explanation, name: str, timed: Timed, back: bool, n: float
+    e: Explanation, name: str, cost: OpCost, back: bool, n: float
 ) -> Iterator[tuple[str, Term]]:
     """(cause, term) of the seconds of one pass of an operation, n times a step."""
-    op, half = timed.op, timed.backward if back else timed.forward
+    op, timed = cost.op, cost.backward if back else cost.forward
     work = op.backward if back else op.forward
-    for cause, seconds in zip(CAUSES, half.time, strict=True):
+    for cause, seconds in zip(CAUSES, timed.time, strict=True):
         if seconds:
             formula: Any = _sent if cause in OVERLAPPED else _done
             yield (

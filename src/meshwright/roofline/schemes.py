@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..cost.layer import scale
 from ..cost.load import Load
 from ..count.microbatch import DeviceMicrobatch
 from ..count.model import parameters
@@ -271,9 +270,8 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
             microbatches=microbatches,
             layers=setting.model.layers,
         )
-        one = scale(
-            whole.timer.layer(whole.ops), setting.model.layers / stages
-        )
+        layer = whole.timer.layer(whole.ops)
+        causes = layer.causes * (setting.model.layers / stages)
         hop = mesh.fabric.load(
             "send",
             DeviceMicrobatch.from_layout(
@@ -284,7 +282,7 @@ def pipeline(on: Asked, stages: int, microbatches: int) -> Scheme:
         sends = mesh.fabric.in_turn(hop * (microbatches + stages - 2))
         ahead, back = (
             Times(microbatches * chip_seconds(t), sends, Load())
-            for t in one.causes
+            for t in causes
         )
         return RooflinePasses(ahead, back, whole.step_s)
 

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from ..cost.layer import Half, LayerCost, Seconds, Timer, sent_load
+from ..cost.causes import PassCost, Seconds, sent_load
+from ..cost.layer import LayerCost, Timer
 from ..cost.load import Load
 from ..cost.overlap import behind
 from ..count.microbatch import DeviceMicrobatch
@@ -144,16 +145,16 @@ class LayerStep:
     @property
     def forward(self) -> Times:
         """The forward pass."""
-        halves = [self.timer.half(op, op.forward) for op in self.ops]
+        costs = [self.timer.pass_cost(op, op.forward) for op in self.ops]
         gather, _ = self.syncs
-        return passed(halves, gather)
+        return passed(costs, gather)
 
     @property
     def backward(self) -> Times:
         """The backward pass."""
-        halves = [self.timer.half(op, op.backward) for op in self.ops]
+        costs = [self.timer.pass_cost(op, op.backward) for op in self.ops]
         gather, reduction = self.syncs
-        return passed(halves, gather + reduction)
+        return passed(costs, gather + reduction)
 
     @property
     def step_s(self) -> Num:
@@ -174,12 +175,12 @@ class LayerStep:
         ).total
 
 
-def passed(halves: Sequence[Half], data: Load) -> Times:
+def passed(costs: Sequence[PassCost], data: Load) -> Times:
     """A pass of some operations, with its data-parallel collectives."""
     return Times(
-        sum(chip_seconds(half.time) for half in halves),
+        sum(chip_seconds(cost.time) for cost in costs),
         data,
-        sent_load(halves),
+        sent_load(costs),
     )
 
 

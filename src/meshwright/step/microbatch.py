@@ -6,18 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from ..cost.causes import NO_CAUSES, Causes
 from ..cost.chip import rates
-from ..cost.layer import (
-    NO_CAUSES,
-    Causes,
-    Clock,
-    LayerCost,
-    Redo,
-    Redone,
-    Timer,
-    in_sequence,
-    scale,
-)
+from ..cost.layer import Clock, LayerCost, RecomputeCost, Timer, in_sequence
 from ..cost.network import Fabric
 from ..cost.offload import Away
 from ..count.model import Counts, count_microbatch
@@ -145,7 +136,7 @@ def time_model(
     head = timer.layer(counts.head, "head")
     if counts.next_token:
         block = timer.layer(counts.next_token, "head")
-        head = in_sequence(scale(block, float(model.mtp_layers)), head)
+        head = in_sequence(block, float(model.mtp_layers), head)
     embedding = timer.layer(counts.embedding, "embedding")
     return ModelCost(
         layers,
@@ -169,13 +160,11 @@ def _totals(cost: ModelCost) -> ModelCost:
 
 
 def _total(c: LayerCost) -> LayerCost:
-    redone = Redone(
-        {
-            name: redo._replace(causes=NO_CAUSES.forward)
-            for name, redo in c.redone.items()
-        }
-    )
-    return c._replace(redone=redone, causes=NO_CAUSES)
+    again = {
+        name: cost._replace(causes=NO_CAUSES.forward)
+        for name, cost in c.recompute.items()
+    }
+    return c._replace(recompute=again, causes=NO_CAUSES)
 
 
 def _ways(counting: Counting, modes: Sequence[str]) -> dict[str, str]:
@@ -191,16 +180,18 @@ def _ways(counting: Counting, modes: Sequence[str]) -> dict[str, str]:
     }
 
 
-def redo(c: LayerCost, mode: str, boundary: Num = 0.0) -> Redo | None:
+def recompute_cost(
+    c: LayerCost, mode: str, boundary: Num = 0.0
+) -> RecomputeCost | None:
     """What recomputation adds to a layer's backward pass, and what the layer keeps then; None:
     nothing. mode: `Layout.recompute`;  boundary: bytes of the layer's input, all that full
     recomputation keeps (callers that ask for seconds alone leave it out).
     """
     parts = recompute(mode).parts
-    if parts in c.redone:
-        return c.redone[parts]
+    if parts in c.recompute:
+        return c.recompute[parts]
     if parts == "full":
-        return Redo(c.forward, c.sent, boundary, c.causes.forward)
+        return RecomputeCost(c.forward, c.sent, boundary, c.causes.forward)
     return None
 
 
@@ -209,7 +200,7 @@ def with_recomputation(c: LayerCost, mode: str, share: Num = 1.0) -> LayerCost:
     `Layout.recompute`;  share: of the layers that recompute (`ModelShare.recompute_share`): each is
     given the mean.
     """
-    again = redo(c, mode)
+    again = recompute_cost(c, mode)
     if not again:
         return c
     return c._replace(
@@ -227,7 +218,7 @@ def saved_bytes(
     """Bytes a layer keeps of one microbatch: everything, or in that share of layers what
     recomputation leaves.
     """
-    again = redo(layer, mode, cost.boundary)
+    again = recompute_cost(layer, mode, cost.boundary)
     if not again:
         return layer.saved
     all_of_them = isinstance(share, float) and share == 1.0

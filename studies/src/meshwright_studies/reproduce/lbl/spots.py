@@ -125,8 +125,8 @@ def operation_numbers(p: Prediction) -> dict[str, float]:
     by_name = gathered_by_norms(operations_of(job))
     for theirs, name in OPERATIONS.items():
         op = by_name[name]
-        forward = timer.half(op, op.forward).time
-        backward = timer.half(op, op.backward).time
+        forward = timer.pass_cost(op, op.forward).time
+        backward = timer.pass_cost(op, op.backward).time
         seconds = (
             x
             for s in (forward, backward)
