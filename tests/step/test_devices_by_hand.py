@@ -29,22 +29,17 @@ from meshwright.step import (
     least_idle,
     model_shares,
 )
+from meshwright.step.closed_form import closed_pipeline
 from meshwright.step.microbatch import clock_of, model_cost
 from meshwright.step.parameters import parameters_of
+from meshwright.step.passes import DevicePasses, Passes
 from meshwright.step.pipeline import (
     FillAndDrain,
     Pipeline,
-    closed_pipeline,
     fill_and_drain,
     replay_total,
 )
-from meshwright.step.sync import (
-    DevicePasses,
-    Passes,
-    SyncWait,
-    link_traffic,
-    sync_wait,
-)
+from meshwright.step.sync import SyncWait, link_traffic, sync_wait
 from meshwright.step.total import DeviceStep, shares_links
 from meshwright.step.weights import DeviceSync, WeightSync
 

@@ -20,7 +20,8 @@ from meshwright.schedule.partition import LayerDeal, StagePartition
 from meshwright.schedule.sends import StageSends
 from meshwright.schedule.stage_costs import PassSeconds, StageCosts
 from meshwright.step import StepCosts, clock_of, model_cost, model_shares
-from meshwright.step.pipeline import exchanged_pipeline, stage_sends
+from meshwright.step.closed_form import exchanged_pipeline
+from meshwright.step.pipeline import stage_sends
 
 NONE = PassSeconds(0.0, 0.0, 0.0)
 PAPERS = Overlap(pp="none")

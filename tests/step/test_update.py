@@ -14,8 +14,8 @@ from meshwright.count.optimizer import update
 from meshwright.describe.assumptions import ChipTime
 from meshwright.describe.job import OPTIMIZERS, PRECISIONS
 from meshwright.step import clock_of
+from meshwright.step.optimizer import update as step_update
 from meshwright.step.parameters import Parameters
-from meshwright.step.sync import update as step_update
 
 ADAMW = 2 * 4 + 2 * 12 + 2
 """Bytes that AdamW moves for a parameter: its fp32 gradient is read for the norm and again for the

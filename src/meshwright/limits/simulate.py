@@ -34,8 +34,9 @@ from ..describe.job import Precision
 from ..num import minimum, where
 from ..schedule import get as schedule_named
 from ..schedule.stage_costs import PassSeconds
-from ..step.pipeline import paper_pipeline
-from ..step.sync import DevicePasses, Passes, sync_wait
+from ..step.closed_form import paper_pipeline
+from ..step.passes import DevicePasses, Passes
+from ..step.sync import sync_wait
 from ..step.weights import DeviceSync, WeightSync
 from ..step.zero import state_bytes
 from .laws import LawShape, Values

@@ -1,6 +1,6 @@
 """Steps with their pipelines replayed: what the longest path takes.
 
-A search ranks by what no order undercuts (`step.pipeline.least_idle`). So layouts in the order of
+A search ranks by what no order undercuts (`step.idle_bound.least_idle`). So layouts in the order of
 their bounds can be replayed until the next bound is above the best replay: then no other is faster
 (`search.ranked`).
 """

@@ -11,7 +11,7 @@ from ..count import optimizer
 from ..describe.layout import GRIDS
 from ..describe.offload import offload
 from ..step import holding
-from ..step.sync import host_seconds, quantise_seconds
+from ..step.optimizer import host_seconds, quantise_seconds
 from ..step.zero import is_sharded
 from .result import StepResult
 

@@ -1,6 +1,6 @@
 """The pipeline of a predicted step, action by action, with when each runs.
 
-A paper's closed form (`step.pipeline.paper_pipeline`) takes m times the slowest device, the
+A paper's closed form (`step.closed_form.paper_pipeline`) takes m times the slowest device, the
 sends it waits for, and the schedule's bubble; other predictions are replays already. The replay
 gives every stage the seconds of the layers it really holds, orders the actions as the schedule
 does, and takes the longest path. Sends occupy neither device in it.

@@ -29,7 +29,7 @@ from ..step.microbatch import (
     time_model,
 )
 from ..step.parameters import tied_parameters
-from ..step.zero import gathers, is_sharded
+from ..step.zero import gathers, is_sharded, over_step
 from .messages import gradient_reductions
 
 CPU = "/cpu"
@@ -198,7 +198,7 @@ def sync_seconds(
     scatter = each("reduce_scatter", p.gradient_bytes, 1.0)
     return where(
         layout.replicas > 1,
-        gather * gathers(layout.zero, 2 * m)
+        gather * over_step(gathers(layout.zero), m)
         + scatter * gradient_reductions(layout, m),
         0.0,
     )

@@ -16,7 +16,7 @@ from ..layout.stages import (
     stage_numbers,
 )
 from ..num import Num
-from ..step.zero import gathers, is_sharded, reductions
+from ..step.zero import gathers, is_sharded, over_step, reductions
 from .operations import FP32, microbatch_passes, recomputation
 from .order import gathered_again, order, piled_up, rank_stages
 from .parameters import elements, end_shapes, replicas
@@ -147,7 +147,7 @@ def of_replicas(units: Units, rank: int, m: int) -> Sent:
     """
     job, layout = units.job, units.layout
     sent = Sent()
-    again = Counter({0: int(gathers(layout.zero, 2 * m))})
+    again = Counter({0: int(over_step(gathers(layout.zero), m))})
     if layout.pp > 1 and layout.zero:
         again = gathered_again(
             order(job, rank), is_sharded(layout.zero, "weights")

@@ -1,6 +1,6 @@
 """The best layouts by replay: those whose bounds do not exceed the best replays, replayed.
 
-What a search ranks by is never above its replay (`step.pipeline.least_idle`), and what ranks
+What a search ranks by is never above its replay (`step.idle_bound.least_idle`), and what ranks
 layouts grows with their seconds (`merit`). So the k-th best replay of any layouts bounds those that
 can be among the k best; they are searched for, and replayed smallest bound first, until the next
 one is above the k-th best replay found. So it is with the memory of the trainer's program: a search

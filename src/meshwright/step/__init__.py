@@ -2,10 +2,11 @@
 the optimizer follow.
 
 A device holds a share of the model (`shares`) and its `parameters`. A microbatch costs so much in
-each part of the model (`microbatch.ModelCost`), and so much on each device (`total.Microbatch`). A
-pipeline takes so long for all of them (`pipeline`). Replicas exchange weights and gradients
-(`weights`; what shows of it: `sync`) as often as their ZeRO stage says (`zero`). `total` is the sum
-of a step, whose parts `costs` shares among choices. Bytes: what microbatches keep (`activations`),
+each part of the model (`microbatch.ModelCost`), and so much on each device (`passes`). A pipeline
+takes so long for all of them (`pipeline`; at least: `idle_bound`; in papers: `closed_form`).
+Replicas exchange weights and gradients (`weights`; what shows of it: `sync`) as often as their ZeRO
+stage says (`zero`), and update what they own (`optimizer`). `total` is the sum of a step, whose
+parts `costs` shares among choices. Bytes: what microbatches keep (`activations`),
 what a framework has of a parameter (`holding`), all of them (`memory`), and what must be there
 (`oom`).
 
@@ -14,16 +15,16 @@ million are the same code.
 """
 
 from .costs import StepCosts, step_time, whole_step
+from .idle_bound import least_idle
 from .microbatch import (
     ModelCost,
     clock_of,
     model_cost,
     with_recomputation,
 )
+from .optimizer import update
 from .parameters import parameters_of
-from .pipeline import least_idle
 from .shares import ModelShare, ModelShares, model_shares
-from .sync import update
 from .total import Step
 
 __all__ = [

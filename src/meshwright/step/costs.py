@@ -27,27 +27,29 @@ from ..schedule.schedule import Schedule
 from ..schedule.stage_costs import PassSeconds, StageCosts
 from . import memory
 from .activations import Activations, activations, flights
+from .closed_form import closed_pipeline
 from .holding import parameter_bytes
+from .idle_bound import least_idle
 from .microbatch import (
     ModelCost,
     clock_of,
     model_cost,
     model_with_recomputation,
 )
+from .optimizer import update
 from .parameters import DeviceParameters, parameters_of
+from .passes import Microbatch, device_passes
 from .pipeline import (
     FillAndDrain,
     Pipeline,
     SendsAndBubble,
-    closed_pipeline,
     fill_and_drain,
-    least_idle,
     replay_total,
     stage_sends,
 )
 from .shares import ModelShares, model_shares
-from .sync import device_passes, link_traffic, sync_wait, update
-from .total import DeviceStep, Microbatch, Step, shares_links
+from .sync import link_traffic, sync_wait
+from .total import DeviceStep, Step, shares_links
 from .weights import DeviceSync, device_syncs
 
 if TYPE_CHECKING:  # as in `pipeline`

@@ -1,84 +1,20 @@
-"""What follows the pipeline: weights and gradients are synchronised, and the optimizer updates what
-a device owns.
+"""What a device waits for of the weights and gradients that it exchanges with its replicas: what
+does not hide behind its passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
-from operator import add, mul
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..cost import host, overlap
-from ..cost.chip import pass_seconds
-from ..cost.layer import Clock
+from ..cost import overlap
 from ..cost.load import NOTHING, Busy, Load
-from ..cost.offload import offload_update as on_host
-from ..cost.shapes import step_quantises
-from ..count import optimizer
 from ..describe.assumptions import HidePass
-from ..describe.job import Job
-from ..describe.layout import Layout
-from ..describe.offload import offload
-from ..num import Num, largest, maximum, sum_of
-from .microbatch import ModelCost
-from .parameters import Parameters, shard
+from ..num import Num, maximum
+from .passes import NO_PASSES, DevicePasses, Passes
 from .pipeline import FillAndDrain
-from .shares import ModelShare
 from .weights import SILENT, DeviceSync
 from .zero import is_sharded, reductions
-
-
-class Passes(NamedTuple):
-    """Both passes of a microbatch on one device."""
-
-    forward: Num
-    """Seconds."""
-    backward: Num
-    sent: Load
-    """What the forward pass sends itself, on links that synchronisation may share."""
-    sent_back: Load
-    """What the backward pass sends."""
-
-    @property
-    def work(self) -> Num:
-        """Seconds of both."""
-        return self.forward + self.backward
-
-    def __add__(self, other: Passes) -> Passes:  # type: ignore[override]
-        return Passes(*map(add, self, other))
-
-    def __mul__(self, times: Num) -> Passes:  # type: ignore[override]
-        return Passes(*map(mul, self, repeat(times)))
-
-
-NO_PASSES = Passes(0.0, 0.0, NOTHING, NOTHING)
-
-
-class DevicePasses(NamedTuple):
-    """What one device of the pipeline works on a microbatch."""
-
-    whole: Passes
-    """Of all that it holds."""
-    first: Passes
-    """Of the one layer whose weights arrive first and whose gradients leave last."""
-
-
-def device_passes(
-    cost: ModelCost, shares: Iterable[ModelShare]
-) -> tuple[DevicePasses, ...]:
-    """Of devices that hold these shares of the model."""
-    every = [
-        Passes(part.forward, part.backward, part.sent, part.sent_back)
-        for part in cost.parts
-    ]
-    return tuple(
-        DevicePasses(
-            share.total(every, NO_PASSES),
-            sum_of(zip(share.first_layer, every, strict=False), NO_PASSES),
-        )
-        for share in shares
-    )
 
 
 class SyncWait(NamedTuple):
@@ -259,52 +195,3 @@ def link_traffic(
             Busy(map(maximum, most, busy)) if most and busy else most or busy
         )
     return most
-
-
-def update(
-    job: Job,
-    layout: Layout,
-    owned: Sequence[Parameters],
-    zero: int,
-    clock: Clock,
-) -> Num:
-    """Seconds of the optimizer on the device with the most parameters to update, and of each step
-    whatever it updates (`host_seconds`).
-
-    owned: parameters of the devices that may have the most.
-    """
-    if not job.how.count.optimizer_step:
-        return 0.0
-    cut = is_sharded(zero, "optimizer")
-    number = largest(shard(layout, one) if cut else one.total for one in owned)
-    away = offload(layout.offload).optimizer
-    on_device = number * (1.0 - away) if away else number
-    arithmetic, traffic = pass_seconds(
-        optimizer.update(job, on_device, sharded=is_sharded(zero, "weights")),
-        clock.rates,
-    )
-    busy = arithmetic + traffic
-    if away:  # the host updates its share meanwhile
-        busy = maximum(busy, on_host(job, number * away))
-    return (
-        busy
-        + quantise_seconds(owned, clock)
-        + host_seconds(job.model.layers / layout.pp, clock)
-    )
-
-
-def quantise_seconds(owned: Sequence[Parameters], clock: Clock) -> Num:
-    """Seconds in which the device with the most parameters quantises them, where that is done once
-    a step.
-    """
-    shapes = clock.rates.shapes
-    each = step_quantises(1.0, shapes) if shapes else 0.0
-    return largest(one.total for one in owned) * each if each else 0.0
-
-
-def host_seconds(layers: Num, clock: Clock) -> Num:
-    """Seconds of the host in each step, beside its passes. layers: of a stage, on average."""
-    shapes = clock.rates.shapes
-    if not shapes:
-        return 0.0
-    return host.every_step(shapes.how, layers)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 from ..cost.load import Busy
 from ..describe.assumptions import Overlap
 from ..num import Num, maximum, minimum
-from ..schedule.stage_costs import StageCosts
+from .passes import Passes
 from .pipeline import FillAndDrain, Pipeline
-from .sync import DevicePasses, Passes, SyncWait
+from .sync import SyncWait
 from .weights import DeviceSync
 
 
@@ -123,18 +123,6 @@ class Step:
             self.device_ends,
             self.pipeline.total + (self.outside + self.update),
         )
-
-
-class Microbatch(NamedTuple):
-    """One microbatch on the devices of a pipeline, with what they compute again, whatever the order
-    of its schedule and the ZeRO stage.
-    """
-
-    devices: tuple[DevicePasses, ...]
-    stages: StageCosts
-    sent: Busy
-    """Seconds each dimension is busy with what a rank sends of one microbatch through one chunk,
-    forward and backward."""
 
 
 def shares_links(how: Overlap, zero: int) -> bool:

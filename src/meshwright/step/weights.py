@@ -31,7 +31,7 @@ from .parameters import (
     units_of,
 )
 from .shares import ModelShare
-from .zero import is_sharded, reductions
+from .zero import gathers, is_sharded, over_step, reductions
 
 
 class WeightSync(NamedTuple):
@@ -80,22 +80,18 @@ class DeviceSync(NamedTuple):
         load; NOTHING where it makes none.
         """
         once = self.total.gather
-        if is_sharded(zero, "weights"):
-            return once, once, self.backward_gather or once
-        each = (
-            is_sharded(zero, "gradients") and self.weights_kept == "microbatch"
+        loads = once, once, self.backward_gather or once
+        often = gathers(zero, self.weights_kept == "microbatch")
+        first, forward, backward = (
+            load if number else NOTHING
+            for load, number in zip(loads, often, strict=True)
         )
-        return once, once if each else NOTHING, NOTHING
+        return first, forward, backward
 
     def in_step(self, zero: int, m: Num) -> Load:
         """All of a step of m microbatches."""
-        first, forward, backward = self.gathered(zero)
-        return (
-            self.total.reduction * reductions(zero, m)
-            + first
-            + forward * (m - 1.0)
-            + backward * m
-        )
+        gathered: Load = over_step(self.gathered(zero), m)
+        return self.total.reduction * reductions(zero, m) + gathered
 
 
 def wire_bytes(job: Job, zero: int) -> float:

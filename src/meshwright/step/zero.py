@@ -8,14 +8,14 @@ exchange weights and gradients for that.
     3      weights too            before every pass: 2 m      after every microbatch
 
 A framework that frees the weights of stage 2 after each microbatch gathers them before each forward
-pass (`weights.DeviceSync.gathered`).
+pass.
 
 Source: Rajbhandari et al. 2020, arXiv 1910.02054, sections 5 and 7.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..num import Num
 
@@ -28,13 +28,24 @@ def is_sharded(zero: int, kind: str) -> bool:
     return zero >= CUT_FROM[kind]
 
 
-def gathers(zero: int, passes: Num) -> Num:
-    """How often the weights of a device are gathered for so many passes, the first of a step among
-    them.
+def gathers(
+    zero: int, each_microbatch: bool = False
+) -> tuple[float, float, float]:
+    """How often the weights of a device are gathered before (the first forward pass of a step, each
+    of the other m - 1, each of the m backward passes): 1 or 0. each_microbatch: weights of ZeRO-2
+    are freed after each microbatch.
     """
     if is_sharded(zero, "weights"):
-        return passes
-    return 1.0 if is_sharded(zero, "optimizer") else 0.0
+        return 1.0, 1.0, 1.0
+    again = each_microbatch and is_sharded(zero, "gradients")
+    return float(is_sharded(zero, "optimizer")), float(again), 0.0
+
+
+def over_step(passes: tuple[Any, Any, Any], m: Num) -> Any:
+    """The sum over a step of m microbatches of what comes before each of its passes, in the order
+    of `gathers`."""
+    first, forward, backward = passes
+    return first + forward * (m - 1.0) + backward * m
 
 
 def reductions(zero: int, m: Num) -> Num:
