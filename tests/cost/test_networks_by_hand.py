@@ -139,7 +139,6 @@ def test_levels(group: tuple[int, int]) -> None:
     assert levels.phase(net, V, at, whole=True) == pytest.approx(
         crossing(g, n_)
     )
-    assert levels.slowest((1.0, 5.0), (3.0, 0.5)) == 5.5
     bound = net.bound.load("all_reduce", V, at)
     n = g * n_
     both = 2 * V * (n - 1) / n / (W0 + W1)

@@ -9,49 +9,28 @@ Schneider-Joseph 2024, arXiv 2411.01137, section 4.2 and appendix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
-from ..num import Num, maximum, where
+from ..num import Num, largest, where
 from .floors import any_links
-from .links import Group, Links, group_ranks
+from .links import Group, Links, Rated, crossings, group_ranks
 from .load import Busy, Load
 from .ring import Ring
 
 
-class Rated(Protocol):
-    """Anything that knows the rate a group reaches in each dimension, nearest first."""
-
-    def reach(self, group: Group) -> Sequence[Num]: ...
-
-
 def phase(
     fabric: Rated, V: Num, group: Group, whole: bool = False
-) -> tuple[Num, ...]:
+) -> list[Num]:
     """Seconds in each dimension of a reduce-scatter or an all-gather of V bytes: (g_i - 1)/g_i
     V/(S_i W_i).
 
     whole: without the factor (g_i - 1)/g_i, the shorthand for large groups.
     """
-    seconds: list[Num] = []
-    inside: Num = 1.0
-    for g, rate in zip(group, fabric.reach(group), strict=True):
-        seconds.append(
-            where(g > 1, V / (inside * rate), 0.0)
-            if whole
-            else V * (g - 1) / (g * inside * rate)
-        )
-        inside = inside * g
-    return tuple(seconds)
-
-
-def slowest(*traffic: Sequence[Num]) -> Num:
-    """Seconds of the busiest dimension when several collectives share the network: max over i of
-    the sum of their parts."""
-    worst: Num = 0.0
-    for parts in zip(*traffic, strict=True):
-        worst = maximum(worst, sum(parts))
-    return worst
+    crossed = crossings(fabric, V, group)
+    if whole:
+        return crossed
+    return [
+        seconds * (g - 1) / g
+        for seconds, g in zip(crossed, group, strict=True)
+    ]
 
 
 def waits(fabric: Links, group: Group) -> Num:
@@ -71,13 +50,13 @@ class Levels(Ring):
 
     title = "level by level, all levels at work at once"
     source = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2"
-    laws = ("cost.levels:phase", "cost.levels:waits")
+    laws = ("cost.links:crossings", "cost.levels:phase", "cost.levels:waits")
 
     def gather(self, net: Links, V: Num, group: Group) -> Load:
         """One phase: the busiest level, and one hop in each."""
         busy = phase(net, V, group)
         hops = where(V > 0, waits(net, group), 0.0)
-        return Load(where(V > 0, slowest(busy) + hops, 0.0), hops, Busy(busy))
+        return Load(where(V > 0, largest(busy) + hops, 0.0), hops, Busy(busy))
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """Levels that work at once may beat the nearest alone: the links of a chip together, and

@@ -192,7 +192,13 @@ class NamedAlgorithm(Algorithm, Protocol):
         """Its functions (room.module:name), whose equations the documentation shows."""
 
 
-def crossings(net: Links, V: Num, group: Group) -> list[Num]:
+class Rated(Protocol):
+    """Anything that knows the rate a group reaches in each dimension, nearest first."""
+
+    def reach(self, group: Group) -> Sequence[Num]: ...
+
+
+def crossings(net: Rated, V: Num, group: Group) -> list[Num]:
     """Seconds each dimension takes for V bytes of every unit: V / (S_i W_i) where the group spans
     it.
     """

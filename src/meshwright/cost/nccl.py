@@ -34,7 +34,7 @@ from . import nccl_choice
 from .floors import any_links
 from .links import Group, Links
 from .load import Busy, Load
-from .ring import Ring
+from .ring import Ring, latency
 from .span import Over, Span, over
 
 NVLS_GROWS = 8
@@ -233,7 +233,7 @@ def ring(
     )
     far = leaving(net, s, rates[inside:]) * (1.0 if whole else steps / s.n)
     slow = maximum(near, far / where(s.g == 1, net.far.alone, 1.0))
-    wait = times * s.steps([t.hop for t in net.transports])
+    wait = times * latency([t.hop for t in net.transports], s.ranks)
     return AlgorithmProtocol(
         wait, slow, where(s.over, net.far.mix, net.near.mix)
     )
@@ -261,7 +261,7 @@ def ring_ll(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
         * steps
         / s.n
     )
-    wait = times * s.steps([t.hop_ll for t in net.transports])
+    wait = times * latency([t.hop_ll for t in net.transports], s.ranks)
     return AlgorithmProtocol(
         wait,
         maximum(near, far),
@@ -279,7 +279,7 @@ def ring_ll128(net: Links, s: Span, times: float = 1.0) -> AlgorithmProtocol:
     )
     if net.ll128_between:
         slow = maximum(slow, leaving_ll128(net, s) * steps)
-    wait = times * s.steps([t.hop_ll128 for t in net.transports])
+    wait = times * latency([t.hop_ll128 for t in net.transports], s.ranks)
     return AlgorithmProtocol(
         wait, slow / s.n, where(s.over, net.far.mix_ll, net.near.mix)
     )

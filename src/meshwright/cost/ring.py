@@ -13,6 +13,8 @@ To Scale Your Model, part 12 (levels).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..num import Num, largest, maximum, where
 from .floors import any_hop, any_links
 from .hop import pipeline_hop
@@ -82,20 +84,20 @@ def around(net: Links, V: Num, group: Group) -> Load:
     """(n-1)/n of the vector past every rank, n - 1 hops one after the other."""
     n, sends = group_ranks(V, group)
     crossed = crossings(net, V, group)
-    hops = where(sends, latency(net, group), 0.0)
+    hops = where(sends, latency(net.latencies, group), 0.0)
     seconds = where(sends, largest(crossed) * (n - 1) / n + hops, 0.0)
     return Load(
         seconds, hops, Busy([seconds * (n - 1) / n for seconds in crossed])
     )
 
 
-def latency(net: Links, group: Group) -> Num:
-    """Latency of n - 1 steps round a ring: of its n hops n/S_i leave a unit of level i; the last
-    one is not needed.
+def latency(hops: Sequence[float], group: Group) -> Num:
+    """Seconds of n - 1 steps round a ring, each over a hop of its dimension: of the n hops n/S_i
+    leave a unit of level i; the last one is not needed.
     """
     total: Num = 0.0
     above: Num = 1.0
-    for g, hop in zip(reversed(group), reversed(net.latencies), strict=True):
+    for g, hop in zip(reversed(group), reversed(hops), strict=True):
         total = total + hop * (above * g - above)
         above = above * g
     return total
@@ -105,7 +107,7 @@ def passed_on(net: Links, V: Num, group: Group) -> Load:
     """Broadcast or reduce, pipelined along the ring: the whole vector passes every link."""
     _, sends = group_ranks(V, group)
     crossed = crossings(net, V, group)
-    hops = where(sends, latency(net, group), 0.0)
+    hops = where(sends, latency(net.latencies, group), 0.0)
     return Load(
         where(sends, largest(crossed) + hops, 0.0), hops, Busy(crossed)
     )

@@ -28,8 +28,6 @@ class Span(NamedTuple):
     """Dimensions that the group spans."""
     share: tuple[Num, ...]
     """1 / S_i: of a unit's traffic, what passes each rank's own link."""
-    above: tuple[Num, ...]
-    """Units of each dimension that the group lies on."""
     ranks: Group
 
     def slowest(self, rates: Sequence[Num], first: int = 0) -> Num:
@@ -42,15 +40,6 @@ class Span(NamedTuple):
                 longest, where(self.used[i], self.share[i] / rate, 0.0)
             )
         return longest
-
-    def steps(self, waits: Sequence[float]) -> Num:
-        """Seconds of n - 1 steps round a ring: g_i - 1 of them in each unit of dimension i, of
-        n/(S_i g_i).
-        """
-        total: Num = 0.0
-        for wait, g, above in zip(waits, self.ranks, self.above, strict=True):
-            total = total + wait * (above * (g - 1))
-        return total
 
 
 class Over:
@@ -84,12 +73,10 @@ def span(net: Links, group: Group) -> Span:
     nodes = product(group[inside:])
     n = g * nodes
     share: list[Num] = []
-    above: list[Num] = []
     below: Num = 1.0
     for ranks in group:
         share.append(1.0 / below)
         below = below * ranks
-        above.append(n / below)
     return Span(
         n,
         g,
@@ -97,6 +84,5 @@ def span(net: Links, group: Group) -> Span:
         over=nodes > 1,
         used=tuple(r > 1 for r in group),
         share=tuple(share),
-        above=tuple(above),
         ranks=group,
     )

@@ -32,7 +32,7 @@ class DefectiveRing(Ring):
         n, sends = group_ranks(V, group)
         times = where((group[0] > 1) & (n > group[0]), 2.0, 1.0)
         crossed = crossings(net, V, group)
-        hops = latency(net, group)
+        hops = latency(net.latencies, group)
         seconds = largest(crossed) * (n - 1) / n * times + hops
         busy = Busy(each * (n - 1) / n * times for each in crossed)
         return Load(where(sends, seconds, 0.0), where(sends, hops, 0.0), busy)
