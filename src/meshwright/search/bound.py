@@ -116,7 +116,7 @@ def lower_bounds(
     """
     clock = optimistic_clock(job, state.space.relaxed)
     bounds = np.full(length(rows.low), np.inf)
-    options = np.full(state.choice.shape, np.inf)
+    least_of_option = np.full(state.options.shape, np.inf)
     for start in range(0, length(rows.low), BLOCK):
         some = slice(start, start + BLOCK)
         block, mine = pick(rows, some), bounds[some]
@@ -126,8 +126,10 @@ def lower_bounds(
             )
             np.minimum(mine, seconds, out=mine)
             least = seconds.min(initial=np.inf)
-            options[each.place] = min(options[each.place], least)
-    return bounds, options
+            least_of_option[each.combination] = min(
+                least_of_option[each.combination], least
+            )
+    return bounds, least_of_option
 
 
 def may_fit(state: SearchState, table: Table) -> Any:

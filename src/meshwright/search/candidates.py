@@ -102,7 +102,7 @@ class Candidates:
         anything = replace(state.space, relaxed=True)
         # shards of more ranks than there are chips are cut later; costs need one replica
         dp = np.maximum(replicas(job, alone, anything), 1.0)
-        variants = layouts(job, state.choice, alone | {"dp": dp})
+        variants = layouts(job, state.options, alone | {"dp": dp})
         clock = optimistic_clock(job, state.space.relaxed)
         costs = [model_cost(job, rows, clock) for rows in variants]
         return cls(state, splits, least_layers(costs), degrees)
@@ -130,7 +130,7 @@ class Candidates:
         """What all microbatches take in the layers of a device."""
         layers = self.layers[:, rows["split"].astype(np.intp)]
         one = layer_seconds(
-            self.state.job, self.state.choice.copies, rows["pp"], layers
+            self.state.job, self.state.options.copies, rows["pp"], layers
         )
         return microbatch_count(self.state.job, rows) * one
 
@@ -142,7 +142,7 @@ class Candidates:
             | (limit == np.inf)
             | (not self.state.job.how.overlap.follows_schedule)
         )
-        for option in self.state.choice.schedules:
+        for option in self.state.options.schedules:
             tried = option.allows(
                 self.state.job, rows["pp"], rows["interleave"]
             )
@@ -166,7 +166,7 @@ class Candidates:
         splits = self.splits
         _, group = distinct([splits[k] for k in BESIDE_MICROBATCH])
         least: Mask = np.zeros(len(group), dtype=bool)
-        for runs in legal_splits(self.state.job, splits, self.state.choice):
+        for runs in legal_splits(self.state.job, splits, self.state.options):
             can = np.flatnonzero(runs)
             least[can[np.unique(group[can], return_index=True)[1]]] = True
         return group, least

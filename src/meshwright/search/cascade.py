@@ -119,7 +119,7 @@ def _fill(
     table["split"] = np.arange(float(length(table)))
     if not space.relaxed:
         rows = most_replicas(job, space, table, degrees)
-        legal = legal_options(job, rows, state.choice)
+        legal = legal_options(job, rows, state.options)
         many = placement_count(job, rows, space) if space.placements else 1.0
         state.searched = int((legal * many).sum())
         rows = keep(rows, legal > 0)
@@ -132,7 +132,7 @@ def _fill(
         yield from _bound_and_place(candidates, every, progress)
         return
     candidates = Candidates.from_splits(state, table, degrees)
-    state.searched = state.choice.count * row_count(job, table, degrees["pp"])
+    state.searched = state.options.count * row_count(job, table, degrees["pp"])
     # the smallest microbatches fit soonest, and give a limit for the others
     group, first = candidates.smallest_microbatches()
     small, others = candidates.rows(state.limit, first), ~first

@@ -24,19 +24,19 @@ from .table import Table, distinct, pick
 
 
 def layouts(
-    job: Job, choice: Options, table: Table, shares: Shares | None = None
+    job: Job, options: Options, table: Table, shares: Shares | None = None
 ) -> list[Layout]:
     """The table as a layout of columns, once for each setting of sequence parallelism, which moves
     no rank. shares: of each axis in each dimension of the network; None: every group nearest, as if
     it had the network to itself.
     """
     fields: dict[str, Any] = {k: table[k] for k in DEGREES}
-    fields |= choice.common_fields
+    fields |= options.common_fields
     if shares is None:
         rows: Layout = Nearest(**fields, sizes=job.cluster.sizes)
     else:
         rows = Layout(**fields, placement=shares)
-    return [rows.under(sp) for sp in choice.sequence_parallel]
+    return [rows.under(sp) for sp in options.sequence_parallel]
 
 
 def model_costs(

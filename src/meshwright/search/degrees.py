@@ -12,7 +12,7 @@ from ..describe.job import Job
 from ..layout import cuts
 from ..num import ceil_div, divisors, maximum
 from .legal import legal_splits
-from .options import longest_list, most_stages, options
+from .options import longest_list, most_stages, space_options
 from .space import Space, space_allows
 from .table import BLOCK, Column, Table, cross, keep, length, pick
 
@@ -49,9 +49,9 @@ def splits(job: Job, space: Space) -> Table:
     m = job.model
     N = job.cluster.chips
     B = job.batch
-    choice = options(job, space)
+    options = space_options(job, space)
     # nothing to evaluate without an option
-    tp = divisors(cuts.most_tp(m)) if choice.count else []
+    tp = divisors(cuts.most_tp(m)) if options.count else []
     cp = [
         c
         for c in _cp_degrees(job, space)
@@ -83,7 +83,7 @@ def splits(job: Job, space: Space) -> Table:
         if space.scheme == "summa"
         else table | {"panels": np.ones_like(table["tp"])}
     )
-    runs = legal_splits(job, table, choice).any(axis=0)
+    runs = legal_splits(job, table, options).any(axis=0)
     return keep(table, runs & space_mask(table, space, "panels"))
 
 
@@ -135,24 +135,26 @@ def pipelines(job: Job, space: Space) -> Table:
     """Pipeline degrees to try, with the numbers of chunks that some schedule may have: degrees that
     divide the chips, or (relaxed) any, up to `most_stages`; stages may be uneven.
     """
-    choice = options(job, space)
+    options = space_options(job, space)
     limit = most_stages(job.model)
-    degrees = range(choice.copies, limit + 1, choice.copies)
+    degrees = range(options.copies, limit + 1, options.copies)
     allowed = _column(
         [p for p in degrees if space.relaxed or job.cluster.chips % p == 0],
         space,
         "pp",
     )
     chunks = np.array(
-        sorted({v for option in choice.schedules for v in option.chunks}),
+        sorted({v for option in options.schedules for v in option.chunks}),
         dtype=np.float64,
     )
     table = cross(cross({}, pp=allowed), interleave=chunks)
     # on one stage chunks change nothing: each schedule's first number stands for all
-    first = {option.chunks[0] for option in choice.schedules}
-    alone = np.isin(table["interleave"], [*first]) | (longest_list(choice) > 0)
-    fits = table["pp"] * table["interleave"] / choice.copies <= maximum(
-        limit, longest_list(choice)
+    first = {option.chunks[0] for option in options.schedules}
+    alone = np.isin(table["interleave"], [*first]) | (
+        longest_list(options) > 0
+    )
+    fits = table["pp"] * table["interleave"] / options.copies <= maximum(
+        limit, longest_list(options)
     )
     return keep(table, fits & ((table["pp"] > 1) | alone))
 

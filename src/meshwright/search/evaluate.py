@@ -12,7 +12,7 @@ from ..step import clock_of, oom
 from .degrees import all_rows, most_replicas_in_blocks
 from .legal import legal_options
 from .merit import weigh
-from .options import options
+from .options import space_options
 from .placement import placements
 from .points import Rows, points
 from .space import Space
@@ -74,9 +74,9 @@ def has_legal_row(job: Job, space: Space) -> bool:
     or timed. Of a relaxed space only rows with the most replicas are asked, so True is certain and
     False is not.
     """
-    choice = options(job, space)
+    options = space_options(job, space)
     for table in most_replicas_in_blocks(job, space):
         placed, shares = placements(job, table, space)
-        if legal_options(job, placed, choice, shares).any():
+        if legal_options(job, placed, options, shares).any():
             return True
     return False

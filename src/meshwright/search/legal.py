@@ -48,22 +48,22 @@ def rules_hold(job: Job, rows: Layout, asked: Iterable[LayoutRule]) -> Mask:
     return fine
 
 
-def legal_splits(job: Job, splits: Table, choice: Options) -> Mask:
+def legal_splits(job: Job, splits: Table, options: Options) -> Mask:
     """(sequence parallelism, split): where all holds that needs no more to be known."""
     asked = rules(job, "sequence_parallel")
     degrees: dict[str, Any] = {name: splits[name] for name in SPLITS}
-    rows = Layout(**degrees, **choice.common_fields)
+    rows = Layout(**degrees, **options.common_fields)
     return np.array(
         [
             rules_hold(job, rows.under(sp), asked)
-            for sp in choice.sequence_parallel
+            for sp in options.sequence_parallel
         ]
     )
 
 
 def legal(
     job: Job,
-    choice: Options,
+    options: Options,
     variants: Sequence[Layout],
     high: Layout | None = None,
     any_number: bool = False,
@@ -92,7 +92,7 @@ def legal(
     pipelines = pick(low, index)
     orders = _orders(
         job,
-        choice,
+        options,
         pipelines,
         asked=asked.pop(SCHEDULE_ALONE),
         any_number=any_number,
@@ -100,29 +100,29 @@ def legal(
     # each is as long as 1 on the axes that it does not read
     masks = [
         orders[None, None, :, None, number],
-        *_without_copies(job, choice, low, low if high is None else high),
+        *_without_copies(job, options, low, low if high is None else high),
     ]
     for axes, some in asked.items():
         rows, each = (pipelines, number) if axes[2] else (low, slice(None))
-        lengths = zip(choice.shape, axes, strict=True)
+        lengths = zip(options.shape, axes, strict=True)
         shape = tuple(n if axis else 1 for n, axis in lengths)
         mask: Mask = np.ones((*shape, len(number)), dtype=bool)
-        for place in np.ndindex(*shape):
-            mask[place] = rules_hold(job, choice.layout(rows, place), some)[
-                each
-            ]
+        for combination in np.ndindex(*shape):
+            mask[combination] = rules_hold(
+                job, options.layout(rows, combination), some
+            )[each]
         masks.append(mask)
-    shape = (*choice.shape, len(number))
+    shape = (*options.shape, len(number))
     return np.broadcast_to(reduce(and_, masks), shape)
 
 
 def _without_copies(
-    job: Job, choice: Options, low: Layout, high: Layout
+    job: Job, options: Options, low: Layout, high: Layout
 ) -> Iterator[Mask]:
     """Masks of the layouts that are no copy of another: on one rank of tp sequence parallelism on
     and off are the same, with one replica all ZeRO stages and groups are, and one of them counts.
     """
-    settings = choice.sequence_parallel
+    settings = options.sequence_parallel
     yield np.array(
         [(low.tp > 1) | sp | (True not in settings) for sp in settings]
     )[:, None, None, None]
@@ -130,14 +130,14 @@ def _without_copies(
     yield np.array(
         [
             each.has_groups(high) & ((z == 0) | ~alone)
-            for z, each in enumerate(choice.zero)
+            for z, each in enumerate(options.zero)
         ]
     )[None, None, None]
 
 
 def _orders(
     job: Job,
-    choice: Options,
+    options: Options,
     rows: Layout,
     asked: Sequence[LayoutRule],
     any_number: bool,
@@ -157,13 +157,13 @@ def _orders(
         fine[index] = rules_hold(job, option.layout(pick(rows, index)), every)
         return fine
 
-    found = np.array([runs(option, rows) for option in choice.schedules])
+    found = np.array([runs(option, rows) for option in options.schedules])
     if any_number:
         return found
     one = np.flatnonzero(rows.pp == 1)
     alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
     found[:, one] = False
-    for k, option, chunks in by_activations(choice.schedules):
+    for k, option, chunks in by_activations(options.schedules):
         if not free.any():
             break
         v = np.full(len(one), float(chunks))
@@ -174,13 +174,13 @@ def _orders(
 
 
 def legal_options(
-    job: Job, table: Table, choice: Options, shares: Shares | None = None
+    job: Job, table: Table, options: Options, shares: Shares | None = None
 ) -> Column:
     """How many of the options each row can run with, where it lies; shares None: anywhere."""
     counts = np.zeros(length(table))
     for start in range(0, length(table), BLOCK):
         some = slice(start, start + BLOCK)
-        variants = layouts(job, choice, pick(table, some), pick(shares, some))
-        runs = legal(job, choice, variants)
+        variants = layouts(job, options, pick(table, some), pick(shares, some))
+        runs = legal(job, options, variants)
         counts[some] = runs.sum(axis=tuple(range(len(OPTION_AXES))))
     return counts

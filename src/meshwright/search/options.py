@@ -118,9 +118,9 @@ class Options:
         """Grid points of a row."""
         return prod(self.shape)
 
-    def layout(self, rows: Layout, place: tuple[int, ...]) -> Layout:
+    def layout(self, rows: Layout, combination: tuple[int, ...]) -> Layout:
         """The same rows with one combination of options."""
-        i, r, k, z = place
+        i, r, k, z = combination
         ordered = self.schedules[k].layout(
             rows.under(self.sequence_parallel[i])
         )
@@ -148,7 +148,7 @@ def demand_host(job: Job, away: Offload) -> None:
         raise BadInput(HOST.sentence(job, asked))
 
 
-def options(job: Job, space: Space) -> Options:
+def space_options(job: Job, space: Space) -> Options:
     """The space's choices, without those that nothing speaks for: selective recomputation of flash
     attention drops no scores, unless PyTorch's autograd keeps what flash attention itself does not
     need."""
@@ -285,9 +285,9 @@ def shardings(job: Job, space: Space) -> tuple[Sharding, ...]:
     )
 
 
-def longest_list(choice: Options) -> int:
+def longest_list(options: Options) -> int:
     """Stages of the longest list that says the layers of each; 0: there is none."""
     return max(
-        (len(option.stage_choice.layers) for option in choice.schedules),
+        (len(option.stage_choice.layers) for option in options.schedules),
         default=0,
     )

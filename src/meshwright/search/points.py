@@ -49,29 +49,31 @@ def points(
     of options (axes of `Options.shape`), in whose order these are asked, so that what the first add
     to the search limits the others (None: 0).
     """
-    choice = state.choice
-    variants, high = layouts(job, choice, rows.low, rows.shares), None
+    options = state.options
+    variants, high = layouts(job, options, rows.low, rows.shares), None
     if rows.high is not None:
-        high = layouts(job, choice, rows.high, rows.shares)[0]
-    runs = legal(job, choice, variants, high, rows.any_number)
+        high = layouts(job, options, rows.high, rows.shares)[0]
+    runs = legal(job, options, variants, high, rows.any_number)
     if bounds is None:
-        bounds = np.zeros(choice.shape)
-    distinct_costs, which = model_costs(job, variants, clock, choice.recompute)
+        bounds = np.zeros(options.shape)
+    distinct_costs, which = model_costs(
+        job, variants, clock, options.recompute
+    )
     costs = [pick(cost, which) for cost in distinct_costs]
     cache: dict[Any, Any] = {}
     places = np.argwhere(runs.any(axis=-1))
     order = np.argsort(bounds[tuple(places.T)], kind="stable")
     for i, r, k, z in places[order].tolist():
-        place = i, r, k, z
-        if bounds[place] > state.highest:
+        combination = i, r, k, z
+        if bounds[combination] > state.highest:
             return
         step_costs = StepCosts(
             job,
-            choice.layout(variants[i], place),
+            options.layout(variants[i], combination),
             costs[i],
             clock,
-            dealer=choice.schedules[k].layer_deal,
-            high=high and choice.layout(high, place),
+            dealer=options.schedules[k].layer_deal,
+            high=high and options.layout(high, combination),
             mask=runs[i, r, k].any(axis=0),
             cache=cache,
             bound=rows.shares is None,
@@ -88,7 +90,7 @@ def points(
                 else step_costs.bytes
             )
             bytes_ = np.broadcast_to(bytes_, quick.shape)
-            yield Points(place, seconds, bytes_)
+            yield Points(combination, seconds, bytes_)
 
 
 def _program_bytes(step_costs: StepCosts, where: Mask) -> Column:

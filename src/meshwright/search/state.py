@@ -12,7 +12,7 @@ import numpy as np
 from ..describe.job import Job
 from ..describe.layout import AXES, Layout
 from ..layout.placement import Shares
-from .options import Options, options
+from .options import Options, space_options
 from .space import DEGREES, Space
 from .table import Column, Table
 
@@ -37,7 +37,7 @@ Weigh = Callable[[Any, Any], Any]
 class Points(NamedTuple):
     """Rows of a table under one combination of options."""
 
-    place: tuple[int, int, int, int]
+    combination: tuple[int, int, int, int]
     """Positions of sequence parallelism, recomputation, schedule and ZeRO stage in `Options`."""
     seconds: Column
     """inf where the layout cannot run."""
@@ -55,7 +55,7 @@ class RankedRow(NamedTuple):
     degrees: tuple[float, ...]
     """In the order of `DEGREES`."""
     options: tuple[int, int, int, int]
-    """As in `Points.place`."""
+    """As in `Points.combination`."""
     placement: tuple[float, ...]
     """The share of each axis in each dimension of the network."""
 
@@ -92,7 +92,7 @@ class SearchState:
     """Layouts that were evaluated, those that cannot run included."""
     too_big: int = 0
     """Layouts that were evaluated, can run and do not fit."""
-    choice: Options = field(init=False)
+    options: Options = field(init=False)
     """What is evaluated of every row."""
     limit: float = field(init=False)
     """Merit that no newcomer may exceed, with room for bounds that are rounded up. It only falls,
@@ -100,7 +100,7 @@ class SearchState:
 
     def __post_init__(self) -> None:
         """The options of the space, and the limit before any layout is known."""
-        self.choice = options(self.job, self.space)
+        self.options = space_options(self.job, self.space)
         self.limit = self._limit_with(())
 
     def _limit_with(self, merits: Sequence[float]) -> float:
@@ -167,7 +167,7 @@ class SearchState:
             merit[kept].tolist(),
             bytes_[kept].tolist(),
             zip(*degrees, strict=True),
-            repeat(points.place),
+            repeat(points.combination),
             zip(*placed, strict=True),
         )
         self.rows = sorted({*self.rows, *new})
@@ -182,26 +182,26 @@ class SearchState:
 
     def layout(self, row: RankedRow) -> Layout:
         """The layout of a row."""
-        choice = self.choice
+        options = self.options
         degrees: dict[str, Any] = dict(
             zip(DEGREES, map(int, row.degrees), strict=True)
         )
         sequence_parallel, recompute, schedule, zero = row.options
         dims = len(row.placement) // len(AXES)
         shares = zip(*[map(int, row.placement)] * dims, strict=True)
-        sharding = choice.zero[zero]
+        sharding = options.zero[zero]
         ranks = (degrees[axis] for axis in ("tp", "cp", "dp"))
         common = {
-            **choice.common_fields,
-            **(choice.alone if degrees["cp"] == 1 else {}),
+            **options.common_fields,
+            **(options.alone if degrees["cp"] == 1 else {}),
         }
         return Layout(
             **degrees,
             zero=sharding.zero,
             dp_replicate=int(sharding.copies_of(*ranks)),
-            recompute=choice.recompute[recompute],
-            sequence_parallel=choice.sequence_parallel[sequence_parallel],
-            **{**common, **choice.schedules[schedule].fields},
+            recompute=options.recompute[recompute],
+            sequence_parallel=options.sequence_parallel[sequence_parallel],
+            **{**common, **options.schedules[schedule].fields},
             placement=dict(zip(AXES, shares, strict=True)),
         )
 

@@ -9,7 +9,7 @@ from ..describe.choices import first_few
 from ..describe.job import Job
 from ..describe.recompute import RECOMPUTE
 from ..schedule import SCHEDULES
-from .options import Options, options
+from .options import Options, space_options
 from .space import DEGREES, USUAL, Space
 
 
@@ -17,19 +17,15 @@ def describe_search(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     """(the fastest of what, what is in none of the spaces): for every face that shows the
     answer.
     """
-    choices = [options(job, space) for space in spaces]
+    options = [space_options(job, space) for space in spaces]
     left = {
         "schedules": _without(
             SCHEDULES,
-            {
-                option.schedule
-                for choice in choices
-                for option in choice.schedules
-            },
+            {option.schedule for one in options for option in one.schedules},
         ),
         "ZeRO": _without(
             USUAL["zero"],
-            {sharding.zero for choice in choices for sharding in choice.zero},
+            {sharding.zero for one in options for sharding in one.zero},
         ),
         "recomputation": _without(
             RECOMPUTE,
@@ -48,8 +44,8 @@ def describe_search(job: Job, spaces: Sequence[Space]) -> tuple[str, str]:
     if not any(space.placements for space in spaces):
         missing.append("other placements")
     each = (
-        _space_words(choice, space)
-        for choice, space in zip(choices, spaces, strict=True)
+        _space_words(one, space)
+        for one, space in zip(options, spaces, strict=True)
     )
     return "; or ".join(dict.fromkeys(each)), "; ".join(missing)
 
@@ -58,14 +54,14 @@ def _without(every: Iterable[Any], tried: set[Any]) -> list[str]:
     return [str(value) for value in every if value not in tried]
 
 
-def _space_words(choice: Options, space: Space) -> str:
+def _space_words(options: Options, space: Space) -> str:
     """What one space holds."""
-    schedules = [option for option in choice.schedules if option.chunked]
+    schedules = [option for option in options.schedules if option.chunked]
     chunks = sorted({v for option in schedules for v in option.chunks})
     names = tuple(
-        dict.fromkeys(option.schedule for option in choice.schedules)
+        dict.fromkeys(option.schedule for option in options.schedules)
     )
-    dealt = tuple(dict.fromkeys(option.stages for option in choice.schedules))
+    dealt = tuple(dict.fromkeys(option.stages for option in options.schedules))
     tried = (
         [f"tp scheme {space.scheme}"] if space.choices.get("scheme") else []
     )
@@ -77,8 +73,8 @@ def _space_words(choice: Options, space: Space) -> str:
             if dealt not in ((), ("even",))
             else []
         ),
-        f"ZeRO {', '.join(map(str, choice.zero))}",
-        f"recomputation {', '.join(choice.recompute)}",
+        f"ZeRO {', '.join(map(str, options.zero))}",
+        f"recomputation {', '.join(options.recompute)}",
     ]
     tried += [
         f"{axis} {first_few(values)}"
