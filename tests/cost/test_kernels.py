@@ -303,10 +303,10 @@ def test_a_backward_pass_of_attention_is_as_measured(
             continue
         keys = tokens / 2 if row["causal"] == "1" else tokens
         paid = attention.paid_keys(
-            keys, tokens, backward=True, kernel=kernel, of=law
+            keys, tokens, backward=True, kernel=kernel, law=law
         )
         share = attention.fused_rate(
-            paid, head=128.0, backward=True, kernel=kernel, of=law
+            paid, head=128.0, backward=True, kernel=kernel, law=law
         )
         rate = peak * share * keys / paid
         errors.append(abs(rate / float(row["backward"]) - 1))
@@ -329,7 +329,11 @@ def test_attention_under_a_power_limit_is_as_measured(
         tokens = float(row["seq"])
         keys = tokens / 2 if row["causal"] == "1" else tokens
         share = attention.fused_rate(
-            keys, head=128.0, backward=of == "backward", kernel=kernel, of=r.of
+            keys,
+            head=128.0,
+            backward=of == "backward",
+            kernel=kernel,
+            law=r.law,
         )
         errors.append(abs(np.log(r.peak16 * share / float(row[of]) / 1e12)))
     assert np.median(errors) < (0.16 if key == ("mi355x", "fa2") else 0.04)
@@ -340,7 +344,7 @@ def test_heads_of_64_are_as_fast_as_measured() -> None:
     for row in published("kernels/attention_heads"):
         law, kernel = as_written()[row["chip"]], row["kernel"]
         narrow, wide = (
-            attention.fused_rate(1024.0, head, False, kernel=kernel, of=law)
+            attention.fused_rate(1024.0, head, False, kernel=kernel, law=law)
             for head in (64.0, 128.0)
         )
         flops = 2.0 if row["chip"] == "a100" else 1.0
@@ -476,7 +480,7 @@ def ratio_of_passes(chip: str, precision: str) -> float:
     n = 2.0**15
     op = product(n, n, n)
     forward, backward = (
-        shapes.kernel_seconds(work, r)[0] - calls * r.of.launch_s
+        shapes.kernel_seconds(work, r)[0] - calls * r.law.launch_s
         for work, calls in ((op.forward, 1), (op.backward, 2))
     )
     return float(backward / forward)
@@ -501,11 +505,11 @@ def test_an_engine_counts_its_own_casts() -> None:
         assert r.quantise == (
             2 + 2 + 1 + 1
             if name == "megatron-core"
-            else r.of.quantise["tensorwise"]
+            else r.law.quantise["tensorwise"]
         )
     # of torchtitan in each pass, cached by the other
     weights = shapes.WEIGHTS_QUANTISED * 4096 * 4096
-    others = r.of.quantise["tensorwise"]
+    others = r.law.quantise["tensorwise"]
     saved = (8192 * 4096 * (others - 6) + weights * others) / r.memory
     assert seconds["torchtitan"] - seconds["megatron-core"] == pytest.approx(
         saved

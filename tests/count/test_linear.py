@@ -89,10 +89,10 @@ def test_adding_up_takes_what_it_moves_whatever_else_is_fused():
         )
         for of in (run, fused)
     )
-    written = -how.of.added * 2 * K * N / how.memory
-    sums = how.of.added_sums * (4 + 4) * K * N / how.memory
+    written = -how.law.added * 2 * K * N / how.memory
+    sums = how.law.added_sums * (4 + 4) * K * N / how.memory
     assert found - plain == pytest.approx(
-        how.of.launch_s + 6 * K * N / how.memory - written - sums
+        how.law.launch_s + 6 * K * N / how.memory - written - sums
     )
 
 

@@ -32,32 +32,32 @@ and casts in passes of their own (estimate of this project)."""
 
 
 def paid_keys(
-    keys: Num, length: Num, backward: bool, kernel: str, of: Kernels
+    keys: Num, length: Num, backward: bool, kernel: str, law: Kernels
 ) -> Num:
     """Keys that a query pays for, of those that it reads on average in a sequence of `length`."""
-    if not backward or of.fused(kernel).backward_window:
+    if not backward or law.fused(kernel).backward_window:
         return keys
     return maximum(keys, (length + 1.0) / 2.0)
 
 
 def fused_rate(
-    keys: Num, head: float, backward: bool, kernel: str, of: Kernels
+    keys: Num, head: float, backward: bool, kernel: str, law: Kernels
 ) -> Num:
     """Share of the 16-bit peak. keys: that a query reads on average;  head: width of a head."""
-    law = of.fused(kernel)
+    fused = law.fused(kernel)
     rate = (
-        law.share
-        * (law.backward if backward else 1.0)
-        * ((law.narrow or of.narrow) if head <= NARROW else 1.0)
+        fused.share
+        * (fused.backward if backward else 1.0)
+        * ((fused.narrow or law.narrow) if head <= NARROW else 1.0)
     )
-    return rate / (1.0 + law.length / (2.0 * keys - 1.0))
+    return rate / (1.0 + fused.length / (2.0 * keys - 1.0))
 
 
-def unfused_rate(head: float, of: Kernels) -> float:
+def unfused_rate(head: float, law: Kernels) -> float:
     """Share of the 16-bit peak that the products with scores reach."""
-    return of.scores * float(
+    return law.scores * float(
         # heads of more than ALIGNED elements gain nothing: tiles are full already
-        min(1.0, alignment(head) / ALIGNED) ** of.alignment
+        min(1.0, alignment(head) / ALIGNED) ** law.alignment
     )
 
 

@@ -15,16 +15,16 @@ from .load import Busy, Load
 class Bound:
     """Every answer is the floor of the algorithm's."""
 
-    of: Algorithm
+    algorithm: Algorithm
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """At most the load of any group of at least so many ranks."""
         # where it will lie is not known
-        return self.of.floor(net, kind, V, group)._replace(busy=Busy())
+        return self.algorithm.floor(net, kind, V, group)._replace(busy=Busy())
 
     def hop(self, net: Links, V: Num, group: Group) -> Load:
         """At most the hop of any pipeline of so many stages."""
-        return self.of.hop_floor(net, V, group)._replace(busy=Busy())
+        return self.algorithm.hop_floor(net, V, group)._replace(busy=Busy())
 
     def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """A floor is its own."""

@@ -60,7 +60,7 @@ def rates(
             by.matrix,
             vector=vector,
             memory=by.memory,
-            launch_s=by.of.launch_s,
+            launch_s=by.law.launch_s,
             wide=by.wide,
             attention=(by.wide, by.wide),
             shapes=by,
@@ -95,12 +95,12 @@ def rates(
     matrix = below.matrix if below else chip.peak(precision) * share
     kernels: Mapping[str, MeasuredTable] = FrozenDict()
     if how.model == "calibrated":
-        of = precision + "/"
+        prefix = precision + "/"
         kernels = FrozenDict(
             {
-                name.removeprefix(of): table
+                name.removeprefix(prefix): table
                 for name, table in chip.kernels.items()
-                if name.startswith(of)
+                if name.startswith(prefix)
             }
         )
     return ChipRates(

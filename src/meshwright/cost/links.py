@@ -75,13 +75,13 @@ class Links:
     def _known(self) -> dict[tuple[Any, ...], Any]:
         return {}
 
-    def once(self, of: Callable[..., Any], group: Group, *more: Any) -> Any:
+    def once(self, make: Callable[..., Any], group: Group, *more: Any) -> Any:
         """What a function of links and a group makes of them, computed once for each group."""
-        key = (of, more, *cache_key(*group))
+        key = (make, more, *cache_key(*group))
         if key not in self._known:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = of(self, group, *more)
+            self._known[key] = make(self, group, *more)
         return self._known[key]
 
     @cached_property

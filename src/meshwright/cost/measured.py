@@ -50,15 +50,22 @@ def axes_outside(table: MeasuredTable, sizes: Sequence[float]) -> str:
     )
 
 
-def overhead(of: Overhead, ranks: Num, layers: Num, microbatches: Num) -> Num:
+def overhead(
+    table: Overhead, ranks: Num, layers: Num, microbatches: Num
+) -> Num:
     """CPU seconds of one rank: step + m microbatch + l layer + l m layer_microbatch, between
     measured group sizes by straight lines.
     """
-    i, w = cell(ranks, of.ranks)
-    j = i + 1 if len(of.ranks) > 1 else i
+    i, w = cell(ranks, table.ranks)
+    j = i + 1 if len(table.ranks) > 1 else i
     step, each, layer, both = (
         at(values, i) * (1.0 - w) + at(values, j) * w
-        for values in (of.step, of.microbatch, of.layer, of.layer_microbatch)
+        for values in (
+            table.step,
+            table.microbatch,
+            table.layer,
+            table.layer_microbatch,
+        )
     )
     return (
         step

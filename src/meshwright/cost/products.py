@@ -66,7 +66,7 @@ class ProductShape(NamedTuple):
     groups: Num = 1.0
 
 
-def tile_cost(shape: ProductShape, of: Kernels) -> Num:
+def tile_cost(shape: ProductShape, law: Kernels) -> Num:
     """Elements of the output, times what tiles and waves make them cost: at least m n g."""
     m, n, _, groups = shape
     if (
@@ -78,15 +78,15 @@ def tile_cost(shape: ProductShape, of: Kernels) -> Num:
             m,
             n,
             groups,
-            units=of.units,
-            waves=of.waves,
+            units=law.units,
+            waves=law.waves,
         )
-    key = of.units, of.waves, *map(content_key, (m, n, groups))
+    key = law.units, law.waves, *map(content_key, (m, n, groups))
     if key not in _latest:
         if len(_latest) >= LATEST:
             _latest.clear()
-        law = partial(_paid, units=of.units, waves=of.waves)
-        _latest[key] = on_distinct(law, m, n, groups)
+        paid = partial(_paid, units=law.units, waves=law.waves)
+        _latest[key] = on_distinct(paid, m, n, groups)
     return _latest[key]
 
 
@@ -123,7 +123,7 @@ def _known(
 
 
 def arithmetic(
-    shape: ProductShape, of: Kernels, weight_gradient: bool = False
+    shape: ProductShape, law: Kernels, weight_gradient: bool = False
 ) -> Num:
     """FLOPs of a product as the matrix units pay for them.
 
@@ -131,12 +131,12 @@ def arithmetic(
     """
     share: Num = 1.0
     if anywhere(shape.groups > 1):
-        shape, share = of_experts(shape, of, weight_gradient)
-    return 2.0 * tile_cost(shape, of) * (shape.k + of.depth) / share
+        shape, share = of_experts(shape, law, weight_gradient)
+    return 2.0 * tile_cost(shape, law) * (shape.k + law.depth) / share
 
 
 def of_experts(
-    shape: ProductShape, of: Kernels, weight_gradient: bool
+    shape: ProductShape, law: Kernels, weight_gradient: bool
 ) -> tuple[ProductShape, Num]:
     """A product of experts with the tokens that it costs more, and its rate over that of others."""
     m, n, k, groups = shape
@@ -144,30 +144,32 @@ def of_experts(
     width = m if weight_gradient else k
     aligned = ceil(n / LANES) * ceil(width / LANES) * LANES**2
     odd = aligned > n * width
-    share = of.experts * where(odd, of.unaligned, 1.0)
+    share = law.experts * where(odd, law.unaligned, 1.0)
     if weight_gradient:
-        k = k + where(grouped, of.crowd_weights, 0.0)
+        k = k + where(grouped, law.crowd_weights, 0.0)
     else:
-        m = m + where(grouped, of.crowd, 0.0)
+        m = m + where(grouped, law.crowd, 0.0)
     return ProductShape(m, n, k, groups), where(grouped, share, 1.0)
 
 
-def launches_s(shape: ProductShape, of: Kernels, weight_gradient: bool) -> Num:
+def launches_s(
+    shape: ProductShape, law: Kernels, weight_gradient: bool
+) -> Num:
     """Seconds of a launch, and of each expert's after the first; those that make the gradients of
     weights have theirs in `crowd_weights`."""
     if weight_gradient:
-        return of.launch_s
-    return of.launch_s + of.expert_s * (shape.groups - 1.0)
+        return law.launch_s
+    return law.launch_s + law.expert_s * (shape.groups - 1.0)
 
 
-def beside_sums(arithmetic_s: Num, sums_s: Num, of: Kernels) -> Num:
+def beside_sums(arithmetic_s: Num, sums_s: Num, law: Kernels) -> Num:
     """Seconds that fp32 sums of a product take beyond those of its other traffic: (a' - a) min(c,
     b'), b' their bytes / bandwidth."""
-    return (of.added_sums - of.added) * minimum(arithmetic_s, sums_s)
+    return (law.added_sums - law.added) * minimum(arithmetic_s, sums_s)
 
 
-def side_by_side(arithmetic_s: Num, traffic_s: Num, of: Kernels) -> Num:
+def side_by_side(arithmetic_s: Num, traffic_s: Num, law: Kernels) -> Num:
     """Seconds of arithmetic and of memory traffic beside each other."""
-    return maximum(arithmetic_s, traffic_s) + of.added * minimum(
+    return maximum(arithmetic_s, traffic_s) + law.added * minimum(
         arithmetic_s, traffic_s
     )

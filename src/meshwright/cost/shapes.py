@@ -28,7 +28,7 @@ every microbatch (estimate of this project).
 class ShapeRates(NamedTuple):
     """What turns shapes into seconds."""
 
-    of: Kernels
+    law: Kernels
     how: ChipTime
     matrix: float
     """FLOP/s of large products in the job's precision, under the clock that training holds."""
@@ -48,58 +48,58 @@ class ShapeRates(NamedTuple):
 
 def rates(chip: Chip, precision: str, wide: str, how: ChipTime) -> ShapeRates:
     """Rates of a chip in a precision. wide: the 16-bit one beside it."""
-    of = constants(chip, how)
+    law = constants(chip, how)
     narrow = NARROW_BITS.get(precision, "")
-    reached = getattr(of, narrow) if narrow else 1.0
-    power = getattr(of, f"{narrow}_power") if narrow else 1.0
+    reached = getattr(law, narrow) if narrow else 1.0
+    power = getattr(law, f"{narrow}_power") if narrow else 1.0
     busy = how.stack.efficiency
-    peak16 = chip.peak(wide) * _clock(chip, of) * busy
+    peak16 = chip.peak(wide) * _clock(chip, law) * busy
     scaled = "nvfp4" if precision == "fp4" else how.stack.float8
     recipe = scaled if narrow else ""
-    matrix = chip.peak(precision) * _clock(chip, of, power) * busy
+    matrix = chip.peak(precision) * _clock(chip, law, power) * busy
     return ShapeRates(
-        of,
+        law,
         how,
-        matrix=matrix * of.share * reached,
+        matrix=matrix * law.share * reached,
         backward=matrix
-        * of.share
+        * law.share
         * reached
-        / (of.fp8_backward if narrow == "fp8" else 1.0),
-        wide=peak16 * of.share,
+        / (law.fp8_backward if narrow == "fp8" else 1.0),
+        wide=peak16 * law.share,
         peak16=peak16,
-        memory=chip.hbm_bandwidth * of.memory,
-        quantise=quantised_at(of, how.stack, recipe),
-        turned=of.turned.get(recipe, 0.0),
+        memory=chip.hbm_bandwidth * law.memory,
+        quantise=quantised_at(law, how.stack, recipe),
+        turned=law.turned.get(recipe, 0.0),
     )
 
 
-def quantised_at(of: Kernels, stack: Stack, recipe: str) -> float:
+def quantised_at(law: Kernels, stack: Stack, recipe: str) -> float:
     """Bytes moved for each element that is quantised: by the framework's own kernels, which write a
     copy along columns where one along rows does not serve all products, or as tables say."""
     if recipe in stack.quantise:
-        return stack.quantise[recipe] + of.quantised_weight[recipe] - 1.0
-    return of.quantise.get(recipe, 0.0)
+        return stack.quantise[recipe] + law.quantised_weight[recipe] - 1.0
+    return law.quantise.get(recipe, 0.0)
 
 
 def constants(chip: Chip, how: ChipTime) -> Kernels:
     """Constants of the chip's kind, with the clock that the chip itself states; where a set names a
     share of the peak, or nobody measured the kind, that share or the chip's own.
     """
-    of: Kernels | None = how.kernels
-    if of is None and how.matrix_efficiency is None and chip.kernel_law:
-        of = kernels(chip.kernel_law)
-    if of is None:
+    law: Kernels | None = how.kernels
+    if law is None and how.matrix_efficiency is None and chip.kernel_law:
+        law = kernels(chip.kernel_law)
+    if law is None:
         return replace(
             kernels(GENERIC),
             share=how.matrix_efficiency or chip.sustained or how.sustained,
         )
     if chip.clock is None:
-        return of
+        return law
     # measured under the limit of this very machine: no other limit to scale from
-    return replace(of, clock=chip.clock, power_w=0.0)
+    return replace(law, clock=chip.clock, power_w=0.0)
 
 
-def _clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
+def _clock(chip: Chip, law: Kernels, power: float = 1.0) -> float:
     """Share of the kernels' rate that products hold in training under the part's power limit:
 
         min(1, held (limit / (power_w power))^exponent)
@@ -108,10 +108,10 @@ def _clock(chip: Chip, of: Kernels, power: float = 1.0) -> float:
     power: what products take at full clock, over what 16-bit ones take. A part whose limit is not
     known has theirs.
     """
-    known = chip.power_w and of.power_w
-    ratio = chip.power_w / of.power_w if known else 1.0
+    known = chip.power_w and law.power_w
+    ratio = chip.power_w / law.power_w if known else 1.0
     # a part whose limit is far above what products take runs at full clock, no faster
-    return float(min(1.0, of.held * (ratio / power) ** of.power_exponent))
+    return float(min(1.0, law.held * (ratio / power) ** law.power_exponent))
 
 
 def kernel_seconds(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
@@ -123,13 +123,13 @@ def kernel_seconds(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     if work.products:
         each = work.memory / len(work.products)
         return sum_pairs([_product(work, p, each, r) for p in work.products])
-    launch = r.of.launch_s
+    launch = r.law.launch_s
     traffic = work.memory / r.memory
     if isinstance(work.matrix, float) and work.matrix == 0.0:
         return launch, traffic * _passes(work, r)
     arithmetic = work.matrix / (r.wide if work.engine == "wide" else r.matrix)
     return arithmetic + launch, products.side_by_side(
-        arithmetic, traffic, r.of
+        arithmetic, traffic, r.law
     ) - arithmetic
 
 
@@ -154,18 +154,18 @@ def _product(
     wide = work.engine == "wide"
     rate = r.wide if wide else r.backward if p.backward else r.matrix
     shape = products.ProductShape(m, n, k, p.copies)
-    arithmetic = products.arithmetic(shape, r.of, p.weight_gradient) / rate
+    arithmetic = products.arithmetic(shape, r.law, p.weight_gradient) / rate
     traffic = bytes_ / r.memory
-    longer = products.side_by_side(arithmetic, traffic, r.of) - arithmetic
+    longer = products.side_by_side(arithmetic, traffic, r.law) - arithmetic
     if not isinstance(p.sums, float) or p.sums:
         longer = longer + products.beside_sums(
-            arithmetic, p.sums / r.memory, r.of
+            arithmetic, p.sums / r.memory, r.law
         )
     if r.quantise and not wide:
         once = r.how.stack.weights_quantised == "step"
         moved = quantised_elements(work, p, once) * r.quantise
         longer = longer + (moved + turned_elements(p) * r.turned) / r.memory
-    launch = products.launches_s(shape, r.of, p.weight_gradient)
+    launch = products.launches_s(shape, r.law, p.weight_gradient)
     return arithmetic + launch, longer
 
 
@@ -200,7 +200,7 @@ def step_quantises(weights: Num, r: ShapeRates) -> Num:
 def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
     """The core of attention; its sizes are (heads, keys^2, queries / keys, width of a head)."""
     _, squared, _, head = work.sizes
-    launch = r.of.launch_s
+    launch = r.law.launch_s
     if work.engine == "wide":
         kernel = (
             r.how.stack.kernel
@@ -208,16 +208,16 @@ def _attention(work: Pass, r: ShapeRates) -> tuple[Num, Num]:
             else "fused-softmax"
         )
         arithmetic = work.matrix / (
-            r.peak16 * attention.unfused_rate(float(head), r.of)
+            r.peak16 * attention.unfused_rate(float(head), r.law)
         )
         traffic = work.memory * attention.SCORE_PASSES[kernel] / r.memory
         return arithmetic + attention.LAUNCHES["unfused"] * launch, traffic
     backward, kernel = work.engine == "attention backward", r.how.stack.kernel
     keys = attention.paid_keys(
-        work.keys, squared**0.5, backward, kernel=kernel, of=r.of
+        work.keys, squared**0.5, backward, kernel=kernel, law=r.law
     )
     share = attention.fused_rate(
-        keys, head=float(head), backward=backward, kernel=kernel, of=r.of
+        keys, head=float(head), backward=backward, kernel=kernel, law=r.law
     )
     paid = work.matrix * (keys / work.keys)
     return paid / (r.peak16 * share) + launch, 0.0
@@ -230,7 +230,7 @@ def _passes(work: Pass, r: ShapeRates) -> float:
     if work.kernel == SUMMED:
         return 1.0
     if work.kernel == LOSS:
-        return 1.0 / r.of.loss
+        return 1.0 / r.law.loss
     # what is counted operation by operation moves no more (`count.attention` counts rotations)
     if r.how.stack.norm == "torch" and work.kernel.startswith("norm "):
         return r.how.wide_norm

@@ -51,11 +51,11 @@ class Over:
         self.net, self.span = net, span(net, group)
         self._known: dict[tuple[Any, ...], Any] = {}
 
-    def once(self, of: Callable[..., T], *more: Any) -> T:
+    def once(self, make: Callable[..., T], *more: Any) -> T:
         """What a function of links, span and more makes of them."""
-        key = of, *more
+        key = make, *more
         if key not in self._known:
-            self._known[key] = of(self.net, self.span, *more)
+            self._known[key] = make(self.net, self.span, *more)
         value: T = self._known[key]
         return value
 

@@ -52,25 +52,25 @@ def recomputed_ops(ops: Sequence[Op], parts: str) -> list[Again]:
     return shares
 
 
-def _by_part(ops: Sequence[Op], of: RecomputedPart) -> list[Again]:
+def _by_part(ops: Sequence[Op], part: RecomputedPart) -> list[Again]:
     """What one part says of every operation."""
     shares, products = [], 0
     for op in ops:
         share: Num = 1.0
-        if of.every_second and op.kind == "matmul" and not op.expert:
+        if part.every_second and op.kind == "matmul" and not op.expert:
             share, products = _every_second(op, products)
         runs = (
-            matches(op.name, of.again)
-            and not matches(op.name, of.keeps)
-            and (op.selective or not of.unfused)
+            matches(op.name, part.again)
+            and not matches(op.name, part.keeps)
+            and (op.selective or not part.unfused)
         )
         shares.append(
-            Again(share, 0.0 if of.inner else share) if runs else NEVER
+            Again(share, 0.0 if part.inner else share) if runs else NEVER
         )
-    if of.unread == "again":
+    if part.unread == "again":
         return shares
     unread = _unread(ops)
-    if of.unread == "prefix":
+    if part.unread == "prefix":
         unread = _ending(ops, unread)
     return [
         _without_unread(*each)

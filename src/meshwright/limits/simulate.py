@@ -63,7 +63,7 @@ class Least(Bound):
         """The floor of the algorithm, but no more than the bytes take over all links of a chip:
         which of them are busy is not known, but that all together are so long.
         """
-        least = self.of.floor(net, kind, V, group)
+        least = self.algorithm.floor(net, kind, V, group)
         over_all = any_links(net, kind, V, group).seconds
         sent = minimum(least.seconds, over_all)
         seconds = minimum(least.seconds - least.latency, sent)

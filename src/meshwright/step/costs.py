@@ -329,13 +329,13 @@ class StepCosts:
     def fixed_bytes(self) -> list[memory.FixedBytes]:
         """Bytes of states and buffers on each of the fullest devices, without activations."""
         every = zip(self.owned, self.shares.full, strict=True)
-        each = parameter_bytes(self.job, self.layout.zero)
+        per_parameter = parameter_bytes(self.job, self.layout.zero)
         return [
             memory.fixed_bytes(
                 self.job,
                 self.layout,
                 self.cost,
-                each=each,
+                per_parameter=per_parameter,
                 owned=owned,
                 share=share,
                 high=self.high,

@@ -97,7 +97,7 @@ def fixed_bytes(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     owned: DeviceParameters,
     share: ModelShare,
     high: Layout | None = None,
@@ -106,14 +106,24 @@ def fixed_bytes(
     the rows with its most replicas, where states are smallest. `layout` has the fewest, where
     buffers are: none are needed of what nobody shares.
     """
-    living = states(job, layout, each, owned.whole, owned.ends, high=high)
-    units = buffers(
-        job, layout, cost, each=each, owned=owned.whole, share=share, high=high
+    living = states(
+        job, layout, per_parameter, owned.whole, owned.ends, high=high
     )
-    early = early_gradients(job, high or layout, living, each, owned.ends)
-    if not each.step_copy:
+    units = buffers(
+        job,
+        layout,
+        cost,
+        per_parameter=per_parameter,
+        owned=owned.whole,
+        share=share,
+        high=high,
+    )
+    early = early_gradients(
+        job, high or layout, living, per_parameter, owned.ends
+    )
+    if not per_parameter.step_copy:
         return FixedBytes(living, units, early=early)
-    copies = step_copies(job, layout, living, each)
+    copies = step_copies(job, layout, living, per_parameter)
     name = "gradients copied for the step"
     copies = with_name(copies, name, cost.boundary)
     return FixedBytes(living, units, copies, early)
@@ -123,7 +133,7 @@ def early_gradients(
     job: Job,
     layout: Layout,
     living: States,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     ends: Parameters,
 ) -> Num | None:
     """Bytes of gradients that are there before those of layers: of embedding and head (`ends`), in
@@ -137,14 +147,14 @@ def early_gradients(
     more = microbatches(job, layout) > 1
     if not is_sharded(layout.zero, "gradients"):
         more = more | (layout.shards > 1)
-    first = shard(layout, ends) * each.lone_gradient
+    first = shard(layout, ends) * per_parameter.lone_gradient
     return where(more, living.gradients, minimum(first, living.gradients))
 
 
 def states(
     job: Job,
     layout: Layout,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     parameters: Parameters,
     ends: Parameters = NO_ENDS,
     high: Layout | None = None,
@@ -157,23 +167,26 @@ def states(
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
     split = shard(high or layout, parameters)
-    held = state_bytes(
-        each.layer * on_device,
-        each.gradient * on_device,
-        each.state * (1.0 - away.optimizer),
+    bytes_ = state_bytes(
+        per_parameter.layer * on_device,
+        per_parameter.gradient * on_device,
+        per_parameter.state * (1.0 - away.optimizer),
         full=parameters.total,
         split=split,
         zero=layout.zero,
     )
-    if narrower := (each.gradient - each.lone_gradient) * on_device:
+    if (
+        narrower := (per_parameter.gradient - per_parameter.lone_gradient)
+        * on_device
+    ):
         lone = lone_gradients(layout, parameters, split)
-        held = held._replace(gradients=held.gradients - lone * narrower)
-    wider = (each.end - each.layer) * on_device
+        bytes_ = bytes_._replace(gradients=bytes_.gradients - lone * narrower)
+    wider = (per_parameter.end - per_parameter.layer) * on_device
     if not wider:
-        return held
+        return bytes_
     sharded = is_sharded(layout.zero, "weights")
     wide = shard(high or layout, ends) if sharded else ends.total
-    return held._replace(weights=held.weights + wide * wider)
+    return bytes_._replace(weights=bytes_.weights + wide * wider)
 
 
 def lone_gradients(layout: Layout, whole: Parameters, split: Num) -> Num:
@@ -191,7 +204,7 @@ def buffers(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     owned: Parameters,
     share: ModelShare,
     high: Layout | None = None,
@@ -206,13 +219,13 @@ def buffers(
             job,
             layout,
             cost,
-            each=each,
+            per_parameter=per_parameter,
             parameters=owned.total,
             layers=share.layers,
             high=high,
         )
     return total_bytes(
-        own | units_in_use(job, layout, cost, each, share), cost
+        own | units_in_use(job, layout, cost, per_parameter, share), cost
     )
 
 
@@ -220,7 +233,7 @@ def framework_buffers(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     parameters: Num,
     layers: tuple[Num, ...],
     high: Layout | None = None,
@@ -249,7 +262,7 @@ def framework_buffers(
             else shapes
         ) * job.precision.weight_bytes
     if how.bucket_elements:
-        sent = minimum(each.gradient, FP32)
+        sent = minimum(per_parameter.gradient, FP32)
         bucket = where(
             layout.replicas > 1, minimum(parameters, how.bucket_elements), 0.0
         )
@@ -261,7 +274,7 @@ def units_in_use(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    each: ParameterBytes,
+    per_parameter: ParameterBytes,
     share: ModelShare,
 ) -> NamedBytes:
     """Whole units of sharded tensors while they are in use on one device.
@@ -284,10 +297,12 @@ def units_in_use(
     units: NamedBytes = {}
     if is_sharded(zero, "weights"):
         units["whole weights in use"] = (
-            _two_largest(layers) * each.whole_layer
+            _two_largest(layers) * per_parameter.whole_layer
             + ends * job.precision.weight_bytes
         )
-    units["gradient of a unit"] = maximum(layer, ends) * each.unit_gradient
+    units["gradient of a unit"] = (
+        maximum(layer, ends) * per_parameter.unit_gradient
+    )
     return units
 
 
@@ -317,7 +332,7 @@ def _replicated_parameters(layout: Layout, layer: LayerCost) -> Num:
 
 
 def step_copies(
-    job: Job, layout: Layout, living: States, each: ParameterBytes
+    job: Job, layout: Layout, living: States, per_parameter: ParameterBytes
 ) -> Num:
     """Bytes of gradients copied while the optimizer runs, when activations are gone: of all
     parameters, or a replica's share, or as many as are updated at once. living: the states of the
@@ -329,7 +344,7 @@ def step_copies(
     most = job.how.memory.framework_holding.step_elements
     if most and is_sharded(layout.zero, "weights"):
         number = minimum(number, most)
-    return number * each.step_copy
+    return number * per_parameter.step_copy
 
 
 def new_block(
@@ -338,11 +353,16 @@ def new_block(
     """Bytes that the optimizer's step takes beside all that the allocator holds, on the device
     where they are most.
     """
-    each = parameter_bytes(job, layout.zero)
+    per_parameter = parameter_bytes(job, layout.zero)
     if (
-        not each.step_copy
+        not per_parameter.step_copy
         or job.how.memory.framework_holding.step_copies != "new"
     ):
         return 0.0
-    every = [states(job, layout, each, one.whole, one.ends) for one in owned]
-    return largest(step_copies(job, layout, one, each) for one in every)
+    every = [
+        states(job, layout, per_parameter, one.whole, one.ends)
+        for one in owned
+    ]
+    return largest(
+        step_copies(job, layout, one, per_parameter) for one in every
+    )
