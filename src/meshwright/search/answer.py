@@ -77,12 +77,12 @@ class Plan(Displayed):
     """What was asked, where the answer keeps conventions; None: it need not."""
 
     def __repr__(self) -> str:
-        found = f"best: {self.best!r}" if self.best else "no layout fits"
+        best = f"best: {self.best!r}" if self.best else "no layout fits"
         counts = (
             f"{self.searched:,} layouts searched in {show(self.elapsed_s, 's')}, {self.feasible:,}"
             " seen to fit"
         )
-        return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(found, '  ')}"
+        return f"Plan: {counts}; {len(self.alternatives)} alternatives\n{indent(best, '  ')}"
 
     @property
     def answer(self) -> Prediction:
@@ -229,8 +229,8 @@ class EarlyAnswer:
         as is known.
         """
         layout = self.ranked.best_by_bounds(self.slack)
-        found = predict(self.job, layout) if layout else None
-        return found if found and found.fits else None
+        p = predict(self.job, layout) if layout else None
+        return p if p and p.fits else None
 
 
 Steps = Generator[EarlyAnswer, None, Plan]

@@ -42,24 +42,24 @@ def on_fewer(
     bubble, powers of two that are faster count too.
     """
     tie = 1.0 + resolution(job)
-    found = [(best, job)] if best else []
+    rows = [(best, job)] if best else []
 
     def fastest() -> RankedRow:
-        return min((row for row, _ in found), key=lambda row: row.merit)
+        return min((row for row, _ in rows), key=lambda row: row.merit)
 
     def search_on(fewer: Iterable[Job], tie: float) -> None:
         for on_chips in fewer:
-            within = fastest().merit * tie if found else np.inf
+            within = fastest().merit * tie if rows else np.inf
             if one := best_within(on_chips, spaces, within, progress):
-                found.append((one.row, on_chips))
+                rows.append((one.row, on_chips))
 
     if dp_is_bound(job, best and best.degree("dp")):
         search_on(fewer_chips(job), tie)
-    if found and is_starved(
+    if rows and is_starved(
         job, *map(fastest().degree, ("dp", "pp", "microbatch"))
     ):
         search_on(powers_of_two(job), 1.0)
-    fast = (used for row, used in found if row.merit <= fastest().merit * tie)
+    fast = (used for row, used in rows if row.merit <= fastest().merit * tie)
     return min(fast, key=lambda used: used.cluster.chips, default=job)
 
 
@@ -107,9 +107,9 @@ def better_batch(
         for batch, _ in zip(batches(on_chips), range(TRIED), strict=False):
             near = replace(on_chips, batch=batch)
             within = merit * batch / job.batch / times
-            if found := best_within(near, spaces, within, progress):
-                times = merit / found.merit * batch / job.batch
-                better, row = near, found.row
+            if one := best_within(near, spaces, within, progress):
+                times = merit / one.merit * batch / job.batch
+                better, row = near, one.row
     if not row:
         return None
     chips = better.cluster.chips

@@ -56,20 +56,20 @@ def choose_settings(
     not known.
     """
     plain = asked.without_software
-    found: list[tuple[dict[str, Any], Prediction]] = []
+    best: list[tuple[dict[str, Any], Prediction]] = []
     for settings in _combinations(job, asked.software):
-        within = min((p.merit_s for _, p in found), default=np.inf)
+        within = min((p.merit_s for _, p in best), default=np.inf)
         layout = best_layout(job, plain, settings, within)
         if layout:
             p = predict(with_settings(job, settings), layout)
-            found.append((settings, p))
-    if not found:
+            best.append((settings, p))
+    if not best:
         return next(_combinations(job, asked.software)), []
-    least = min(p.merit_s for _, p in found) * (1.0 + resolution(job))
-    first = next(settings for settings, p in found if p.merit_s <= least)
+    least = min(p.merit_s for _, p in best) * (1.0 + resolution(job))
+    first = next(settings for settings, p in best if p.merit_s <= least)
     others = [
         Family(f"software: {flag_text(settings)}", p)
-        for settings, p in found
+        for settings, p in best
         if settings != first
     ]
     return first, others

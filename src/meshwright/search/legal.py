@@ -157,20 +157,20 @@ def _orders(
         fine[index] = rules_hold(job, option.layout(pick(rows, index)), every)
         return fine
 
-    found = np.array([runs(option, rows) for option in options.schedules])
+    runs_here = np.array([runs(option, rows) for option in options.schedules])
     if any_number:
-        return found
+        return runs_here
     one = np.flatnonzero(rows.pp == 1)
     alone, free = pick(rows, one), np.ones(len(one), dtype=bool)
-    found[:, one] = False
+    runs_here[:, one] = False
     for k, option, chunks in by_activations(options.schedules):
         if not free.any():
             break
         v = np.full(len(one), float(chunks))
         can = free & runs(option, with_values(alone, interleave=v))
-        found[k, one] |= can & (alone.interleave == chunks)
+        runs_here[k, one] |= can & (alone.interleave == chunks)
         free &= ~can
-    return found
+    return runs_here
 
 
 def legal_options(

@@ -78,14 +78,12 @@ def _near(job: Job, space: Space, name: str, asked: Values) -> str:
         for value in others[:TRIED]
         if any_legal(job, space.but(**{name: (value,)}))
     )
-    found = [
-        value for _, value in zip(range(NEAREST + 1), legal, strict=False)
-    ]
-    if not found:
+    near = [value for _, value in zip(range(NEAREST + 1), legal, strict=False)]
+    if not near:
         return ""
-    more = len(found) > NEAREST or len(others) > TRIED
-    near = sorted(found[:NEAREST], key=lambda v: (isinstance(v, str), v))
-    return first_few(near) + (" (the nearest)" if more else "")
+    more = len(near) > NEAREST or len(others) > TRIED
+    shown = sorted(near[:NEAREST], key=lambda v: (isinstance(v, str), v))
+    return first_few(shown) + (" (the nearest)" if more else "")
 
 
 def _others(job: Job, name: str, asked: Values) -> list[Value]:

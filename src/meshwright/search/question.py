@@ -193,11 +193,11 @@ def _on_chips(question: Question, ranked: Ranking) -> tuple[Ranking, str]:
 
 
 def _predictions(
-    job: Job, found: Sequence[RankedLayout], uses_all_chips: bool
+    job: Job, layouts: Sequence[RankedLayout], uses_all_chips: bool
 ) -> tuple[Prediction, ...]:
     """Predictions of layouts that were found; on all chips of the job none is replayed again."""
     each = []
-    for one in found:
+    for one in layouts:
         p = predict(job, one.layout)
         if uses_all_chips and one.replayed_s is not None:
             p = p.with_results(replayed_s=one.replayed_s)
@@ -216,19 +216,19 @@ def _families(
     best = answer.best
     assert best is not None
     known = {p.layout: p for p in (best, *answer.alternatives)}
-    found: dict[str, Prediction] = {}
+    best_of: dict[str, Prediction] = {}
     for number, name in enumerate(names):
         for each in ranked.best_layouts(1, search_number=number):
             p = known.get(each.layout)
             p = p or _predictions(best.job, [each], uses_all_chips)[0]
-            other = found.get(name, p)
-            found[name] = min(p, other, key=answer.slower)
+            other = best_of.get(name, p)
+            best_of[name] = min(p, other, key=answer.slower)
     for number, name in enumerate(names):
         if any(
             x.layout == best.layout for x in ranked.replayed_layouts(number)
         ):
-            found[name] = best
-    rows = sorted(found.items(), key=lambda row: answer.slower(row[1]))
+            best_of[name] = best
+    rows = sorted(best_of.items(), key=lambda row: answer.slower(row[1]))
     return tuple(Family(*row) for row in rows)
 
 

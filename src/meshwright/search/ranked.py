@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -135,10 +135,12 @@ class Ranking:
 
     def preferred(self, within: float) -> RankedLayout | None:
         """Of the layouts whose merit is at most `within` the one with the least complexity, then
-        the best. The spaces are searched once more for them, not until all ties are known.
+        the best.
+
+        The spaces are searched once more, for four times the candidates: of more ties than that
+        those with the least bounds are compared. The k best are exact (`best_layouts`); only which
+        of them is shown first rests on this.
         """
-        # once: only the answer is chosen among ties, and of more than are found here (four times
-        # the candidates) those with the least bounds are compared; the k best are exact (`best`)
         self._widen(within, CANDIDATES * 4, None)
         rows = [
             (number, row)
@@ -146,11 +148,11 @@ class Ranking:
             if row.merit <= within * ROUNDING
         ]
         job = self.job
-        by_burden = sorted(
+        by_complexity = sorted(
             (complexity(job, self._layout(number, row)), number, row)
             for number, row in rows
         )
-        for _, alike in groupby(by_burden, key=lambda each: each[0]):
+        for _, alike in groupby(by_complexity, key=itemgetter(0)):
             group = [(number, row) for _, number, row in alike]
             self._replay(group)
             best = min(
@@ -183,7 +185,7 @@ class Ranking:
             if search_number in (None, number)
             for row in one.rows
         ]
-        return sorted(rows, key=lambda each: each[1])
+        return sorted(rows, key=itemgetter(1))
 
     def _layout(self, number: int, row: RankedRow) -> Layout:
         return self.searches[number].layout(row)
@@ -222,10 +224,10 @@ class Ranking:
             for (number, _), placed in self.cache.items()
             if placed.merit < np.inf and search_number in (None, number)
         )
-        found: dict[Layout, RankedLayout] = {}
+        best: dict[Layout, RankedLayout] = {}
         for one in sorted(fine, key=attrgetter("row")):
-            found.setdefault(one.layout, one)
-        return [*found.values()]
+            best.setdefault(one.layout, one)
+        return [*best.values()]
 
     def _widen(
         self, limit: float, many: int, search_number: int | None

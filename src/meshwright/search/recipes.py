@@ -210,10 +210,10 @@ def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
     legal = [
         x for x in legal if not practice.not_proposed(job.profile, x)
     ] or legal
-    found = sorted(
+    fastest = sorted(
         (predict(job, one) for one in legal), key=lambda p: p.step_time_s
     )
-    return found, "" if found else why[0][0]
+    return fastest, "" if fastest else why[0][0]
 
 
 def ran(job: Job, r: Recipe) -> bool:
@@ -272,7 +272,7 @@ def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
     first. Each keeps the conventions of published runs here too: cp 16, run with 131,072 tokens,
     leaves 512 of 8,192 on a rank.
     """
-    found = []
+    fitting = []
     conventions = practice.kept_conventions(job, asked)
     kept = [rule for each in conventions for rule in each.rules]
     for r in recipes():
@@ -284,8 +284,8 @@ def shown_to_fit(job: Job, asked: Choices) -> list[tuple[Recipe, Prediction]]:
                 and shows(job, r, p)
                 and not broken_sentences(job, p.layout, kept)
             ]
-            found += [(r, p) for p in each[:1]]
-    return sorted(found, key=lambda one: one[1].step_time_s)
+            fitting += [(r, p) for p in each[:1]]
+    return sorted(fitting, key=lambda one: one[1].step_time_s)
 
 
 def recipe_families(job: Job) -> list[Family]:

@@ -120,7 +120,7 @@ def neighbours(
     job: Job, layout: Layout, progress: Progress | None = None
 ) -> list[FieldValue]:
     """The layout with one field changed at a time; its own values are left out."""
-    found = []
+    every = []
     for field, values in choices_of(job, layout).items():
         choices = []
         for value in values:
@@ -128,8 +128,8 @@ def neighbours(
                 progress("neighbours", 0.0)
             if value != getattr(layout, field):
                 choices.append(_neighbour(job, layout, field, value))
-        found += _replay(job, choices)
-    return found
+        every += _replay(job, choices)
+    return every
 
 
 def _replay(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
@@ -232,7 +232,7 @@ def _pin(
             return _idle_value(field, value, degree)
         within = within.but(**{degree: above_one})
     try:
-        found = plan(
+        answer = plan(
             job,
             within,
             top=2,
@@ -241,8 +241,8 @@ def _pin(
         )
     except BadInput as error:
         return FieldValue(field, value, why=str(error))
-    p = found.fastest
+    p = answer.fastest
     if p is None:
-        why = (*found.notes, "nothing fits")[0]
+        why = (*answer.notes, "nothing fits")[0]
         return FieldValue(field, value, why=why)
     return FieldValue(field, value, p, p.replayed_s or p.step_time_s)
