@@ -19,6 +19,7 @@ from meshwright import (
 from meshwright.count.model import parameters
 from meshwright.describe.job import PRECISIONS, Optimizer
 from meshwright.describe.software import Software
+from meshwright.layout.placement import Nearest
 from meshwright.step import oom
 from meshwright.step.holding import parameter_bytes
 from meshwright.step.memory import states
@@ -517,8 +518,9 @@ def test_fewer_replicas_bound_gradients_that_are_narrow_with_one() -> None:
         sizes = Parameters(1e9, 1e9)
         many = job.layout
         few = replace(many, dp=1)
+        both = Nearest(**few.__getstate__(), high=many)
         each = parameter_bytes(job, zero)
-        least = states(job, few, each, sizes, high=many)
+        least = states(job, both, each, sizes)
         rows = (states(job, row, each, sizes) for row in (few, many))
         assert all(least.gradients <= row.gradients for row in rows)
 

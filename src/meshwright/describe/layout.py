@@ -283,6 +283,13 @@ class Layout(Checked):
         """Ranks over which ZeRO shards an expert's weight."""
         return self.expert_replicas / self.dp_replicate
 
+    @property
+    def most_replicas(self) -> Layout:
+        """The same rows with their most replicas: themselves, unless they stand for intervals of dp
+        (`layout.placement.Nearest`).
+        """
+        return self
+
     def _mirrored(self, group: tuple[Num, ...]) -> tuple[Num, ...]:
         """With the other ranks of the pipeline that hold the stage."""
         if self.copies == 1:

@@ -303,9 +303,20 @@ def same_shares(shares: Shares, other: Shares) -> Any:
 class Nearest(Layout):
     """A layout whose groups each lie as near together as if they had the network to themselves: a
     bound on every placement.
+
+    It may stand for an interval of dp, whose fewest replicas are its own. No layout of the interval
+    sends less than the fewest ranks do, since every collective takes longer over more, nor has
+    smaller shards than the most.
     """
 
     sizes: tuple[int, ...] = ()
+    high: Layout | None = None
+    """The most replicas of an interval; None: it is a layout."""
+
+    @property
+    def most_replicas(self) -> Layout:
+        """The rows with the most replicas, whose shards are smallest."""
+        return self.high or self
 
     def _ranks(self, axis: str) -> tuple[Num, ...]:
         if axis == "ends":

@@ -67,13 +67,17 @@ def points(
         combination = i, r, k, z
         if bounds[combination] > state.highest:
             return
+        layout = options.layout(variants[i], combination)
+        if high is not None:
+            layout = with_values(
+                layout, high=options.layout(high, combination)
+            )
         step_costs = StepCosts(
             job,
-            options.layout(variants[i], combination),
+            layout,
             costs[i],
             clock,
             dealer=options.schedules[k].layer_deal,
-            high=high and options.layout(high, combination),
             mask=runs[i, r, k].any(axis=0),
             cache=cache,
             bound=rows.shares is None,
@@ -97,7 +101,7 @@ def _program_bytes(step_costs: StepCosts, where: Mask) -> Column:
     """What the trainer's program holds at least (`program.least`), of rows of as many chunks; the
     most replicas hold the smallest shards.
     """
-    rows = step_costs.high or step_costs.layout
+    rows = step_costs.layout.most_replicas
     size, chunks = np.full(len(where), np.inf), np.asarray(rows.interleave)
     for v in np.unique(chunks[where]):
         at = np.flatnonzero(where & (chunks == v))

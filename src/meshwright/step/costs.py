@@ -126,9 +126,6 @@ class StepCosts:
     """Rows are not placed, and seconds are such that no placement undercuts them."""
     dealer: Schedule | None = None
     """Stands for all schedules that deal layers alike; None: the layout's own."""
-    high: Layout | None = None
-    """For the bound of an interval of dp the rows with its most replicas; None: those of
-    `layout`."""
     mask: Any = True
     """Of the rows whose bytes are asked for; True: all."""
     rank: float | None = None
@@ -140,11 +137,6 @@ class StepCosts:
     def deal(self) -> Schedule:
         """The schedule by which layers are dealt."""
         return self.dealer or schedule_of(self.layout)
-
-    @property
-    def most_replicas(self) -> Layout:
-        """The rows with the most replicas."""
-        return self.high or self.layout
 
     @part(*DEAL)
     def shares(self) -> ModelShares:
@@ -246,7 +238,6 @@ class StepCosts:
             self.cost,
             devices=self.shares.slow,
             clock=self.clock,
-            high=self.high,
         )
 
     @part(*SHARDS)
@@ -255,7 +246,11 @@ class StepCosts:
         owned = [one.whole for one in self.owned]
         zero = self.layout.zero
         return update(
-            self.job, self.most_replicas, owned, zero=zero, clock=self.clock
+            self.job,
+            self.layout.most_replicas,
+            owned,
+            zero=zero,
+            clock=self.clock,
         )
 
     @property
@@ -338,7 +333,6 @@ class StepCosts:
                 per_parameter=per_parameter,
                 owned=owned,
                 share=share,
-                high=self.high,
             )
             for owned, share in every
         ]

@@ -100,15 +100,11 @@ def fixed_bytes(
     per_parameter: ParameterBytes,
     owned: DeviceParameters,
     share: ModelShare,
-    high: Layout | None = None,
 ) -> FixedBytes:
-    """States and buffers of one device. high: None for layouts; for the bound of an interval of dp
-    the rows with its most replicas, where states are smallest. `layout` has the fewest, where
-    buffers are: none are needed of what nobody shares.
+    """States and buffers of one device: of an interval of dp the states of its most replicas, which
+    are smallest, and the buffers of its fewest, since none are needed of what nobody shares.
     """
-    living = states(
-        job, layout, per_parameter, owned.whole, owned.ends, high=high
-    )
+    living = states(job, layout, per_parameter, owned.whole, owned.ends)
     units = buffers(
         job,
         layout,
@@ -116,10 +112,9 @@ def fixed_bytes(
         per_parameter=per_parameter,
         owned=owned.whole,
         share=share,
-        high=high,
     )
     early = early_gradients(
-        job, high or layout, living, per_parameter, owned.ends
+        job, layout.most_replicas, living, per_parameter, owned.ends
     )
     if not per_parameter.step_copy:
         return FixedBytes(living, units, early=early)
@@ -157,16 +152,14 @@ def states(
     per_parameter: ParameterBytes,
     parameters: Parameters,
     ends: Parameters = NO_ENDS,
-    high: Layout | None = None,
 ) -> States:
     """Weights, gradients and optimizer state of a device's parameters, of which those of embedding
-    and head (`ends`) are never narrow. high: the rows with the most replicas of an interval of dp,
-    whose shards are smallest (None: `layout`, which has the fewest: gradients that wait for nobody
-    are most there).
+    and head (`ends`) are never narrow. Of an interval of dp shards are those of its most replicas,
+    and gradients that wait for nobody those of its fewest, where they are most.
     """
     away = offload(layout.offload)
     on_device = 0.0 if away.weights else 1.0
-    split = shard(high or layout, parameters)
+    split = shard(layout.most_replicas, parameters)
     bytes_ = state_bytes(
         per_parameter.layer * on_device,
         per_parameter.gradient * on_device,
@@ -185,7 +178,7 @@ def states(
     if not wider:
         return bytes_
     sharded = is_sharded(layout.zero, "weights")
-    wide = shard(high or layout, ends) if sharded else ends.total
+    wide = shard(layout.most_replicas, ends) if sharded else ends.total
     return bytes_._replace(weights=bytes_.weights + wide * wider)
 
 
@@ -207,11 +200,9 @@ def buffers(
     per_parameter: ParameterBytes,
     owned: Parameters,
     share: ModelShare,
-    high: Layout | None = None,
 ) -> Num:
     """Bytes that are neither states nor activations, of one device: the framework's own, and whole
-    units of sharded tensors while they are in use. high: the rows with the most replicas of an
-    interval of dp (None: `layout`).
+    units of sharded tensors while they are in use.
     """
     own: NamedBytes = {}
     if job.how.memory.counts_holding:
@@ -222,7 +213,6 @@ def buffers(
             per_parameter=per_parameter,
             parameters=owned.total,
             layers=share.layers,
-            high=high,
         )
     return total_bytes(
         own | units_in_use(job, layout, cost, per_parameter, share), cost
@@ -236,15 +226,13 @@ def framework_buffers(
     per_parameter: ParameterBytes,
     parameters: Num,
     layers: tuple[Num, ...],
-    high: Layout | None = None,
 ) -> NamedBytes:
     """For the whole run: placeholders of the weight gradients of one layer, and the block in which
     gradients are reduced. Gradients of sharded units are no placeholders: no product adds them up
     (Megatron-FSDP in Megatron-Bridge's recipes, perf_recipes at 067f987d:
     gradient_accumulation_fusion = False).
 
-    parameters: of the device, its experts included;  layers: how many it has of each kind;  high:
-    the rows with the most replicas of an interval of dp (None: `layout`).
+    parameters: of the device, its experts included;  layers: how many it has of each kind.
     """
     how = job.how.memory.framework_holding
     bytes_ = NamedBytes()
@@ -257,7 +245,7 @@ def framework_buffers(
             for n, c in zip(layers, cost.layers, strict=True)
         )
         bytes_["placeholders of weight gradients"] = (
-            where((high or layout).shards > 1, 0.0, shapes)
+            where((layout.most_replicas).shards > 1, 0.0, shapes)
             if is_sharded(layout.zero, "gradients")
             else shapes
         ) * job.precision.weight_bytes

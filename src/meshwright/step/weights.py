@@ -150,21 +150,19 @@ def reduction_messages(
     weights: Parameters,
     sharded: bool,
     summed: bool = False,
-    high: Layout | None = None,
 ) -> list[Message]:
     """One reduction of the gradients of weights: to all replicas, or each shard to its owner, and
     then across the groups of shards where copies are apart.
 
     sharded: a ZeRO stage from 1 on;  summed: gradients of shards are summed whole, whoever owns
-    them;  high: the rows with the most replicas of an interval of dp, whose shards are smallest
-    (None: `layout`).
+    them.
     """
     size = reduced_bytes(job)
     if not sharded:
         shared = _shared(weights, WHOLE)
         return [Message("all_reduce", group, n * size) for group, n in shared]
     kind = "all_reduce" if summed else "reduce_scatter"
-    inside, most = _inside(layout), high or layout
+    inside, most = _inside(layout), layout.most_replicas
     made = [
         Message(kind, group, n * size) for group, n in _shared(weights, inside)
     ]
@@ -207,14 +205,8 @@ def weight_sync(
     weights: Parameters,
     zero: int,
     clock: Clock,
-    high: Layout | None = None,
 ) -> WeightSync:
-    """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say.
-
-    high: None for layouts. For the bound of an interval of dp, `layout` has its fewest replicas and
-    `high` its most: no member sends less than the fewest ranks do, since every collective takes
-    longer over more, and none has smaller shards than the most ranks do.
-    """
+    """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say."""
 
     def load(messages: Iterable[Message]) -> Load:
         return _collectives(layout, messages, clock)
@@ -231,13 +223,11 @@ def weight_sync(
         gather = gather._replace(seconds=gather.seconds / how.gathers)
     summed = how.summed_whole(zero)
     scatter = load(
-        reduction_messages(
-            job, layout, weights, sharded=True, summed=summed, high=high
-        )
+        reduction_messages(job, layout, weights, sharded=True, summed=summed)
     )
     scatter = scatter + copies
     if offload(layout.offload).weights:
-        chip, own = job.cluster.chip, shard(high or layout, weights)
+        chip, own = job.cluster.chip, shard(layout.most_replicas, weights)
         gather = gather + Load(copy_seconds(chip, own * p.weight_bytes))
         scatter = scatter + Load(copy_seconds(chip, own * job.gradient_bytes))
     return WeightSync(gather, scatter)
@@ -248,11 +238,9 @@ def tied_gradient_sync(
     layout: Layout,
     share: ModelShare,
     clock: Clock,
-    high: Layout | None,
 ) -> Load:
     """The sum of the gradients of a table that the first device has as embedding and the last one
     as head, or as embedding of blocks that predict further tokens (`Counting.tied_gradients`).
-    high: the rows with the most replicas of an interval of dp (None: `layout`).
     """
     m, count = job.model, job.how.count
     if count.tied_gradients == "none" or not (count.vocabulary and m.vocab):
@@ -270,7 +258,7 @@ def tied_gradient_sync(
     if count.tied_gradients == "shards" and is_sharded(
         layout.zero, "optimizer"
     ):
-        table = table / (high or layout).shards
+        table = table / layout.most_replicas.shards
     message = Message("all_reduce", "ends", table * apart)
     return _collectives(layout, [message], clock)
 
@@ -293,17 +281,12 @@ def device_syncs(
     cost: ModelCost,
     devices: Sequence[ModelShare],
     clock: Clock,
-    high: Layout | None,
 ) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of each device, in the order of `devices`. high: the rows with the
-    most replicas of an interval of dp, whose shards are smallest (None: `layout`).
-    """
+    """Collectives of the weights of each device, in the order of `devices`."""
     ends_unit, weights_kept = units_of(job)
 
     def sync(weights: Parameters) -> WeightSync:
-        return weight_sync(
-            job, layout, weights, zero=layout.zero, clock=clock, high=high
-        )
+        return weight_sync(job, layout, weights, zero=layout.zero, clock=clock)
 
     of_layers = [
         sync(Parameters(c.weights, c.expert_weights)) for c in cost.layers
@@ -331,7 +314,7 @@ def device_syncs(
                 backward_gather=backward_gather,
                 weights_kept=weights_kept,
                 tied_gradients=tied_gradient_sync(
-                    job, layout, share, clock=clock, high=high
+                    job, layout, share, clock=clock
                 ),
             )
         )
