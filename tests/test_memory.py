@@ -198,7 +198,7 @@ def test_a_device_that_is_alone_has_no_chunks(
     assert (found > least * 1.001) == more
 
 
-def uses(job: Job, layout: Layout) -> list[dict[str, memory.Use]]:
+def uses(job: Job, layout: Layout) -> list[dict[str, memory.MemoryUse]]:
     """By ZeRO stage and device."""
     return [
         predict(job, replace(layout, zero=zero)).memory_by_stage

@@ -14,7 +14,7 @@ from meshwright.describe.framework import frameworks
 from meshwright.describe.software import Software
 from meshwright.formats import bridge, torchrun
 from meshwright.formats.bridge.launch import Place
-from meshwright.layout import beside
+from meshwright.layout import setting_rules
 from meshwright.prediction.certainty import resolution
 from meshwright.search import NUMERICS, all_settings, offers
 from refusals import refusal
@@ -89,7 +89,9 @@ def test_a_change_is_what_predict_says_of_it() -> None:
             alone.step_time_s / best.step_time_s - 1
         )
         assert one.merit == pytest.approx(alone.merit_s / best.merit_s - 1)
-        assert one.since and not beside.broken_settings(own, found.best.layout)
+        assert one.since and not setting_rules.broken_settings(
+            own, found.best.layout
+        )
 
 
 def test_settings_together_beat_each_alone_and_keep_the_numbers() -> None:
@@ -121,12 +123,12 @@ def test_what_the_tuned_layout_takes_goes_with_its_settings(
     found = planned(asked)
     assert found.best and found.tuned
     p = found.tuned.prediction
-    assert not beside.broken_settings(p.job, p.layout)
+    assert not setting_rules.broken_settings(p.job, p.layout)
     if p.layout != found.best.layout:
         kept = replace(found.best.job, software=p.job.software)
         stays = predict(kept, found.best.layout)
         near = 1 + resolution(p.job)
-        assert beside.broken_settings(kept, stays.layout) or (
+        assert setting_rules.broken_settings(kept, stays.layout) or (
             p.merit_s * near <= stays.merit_s
         )
 
@@ -147,16 +149,20 @@ def test_overlap_of_experts_asks_for_chunks_and_keeps_what_was_sent() -> None:
     best = plan(run, space).best
     assert best and best.layout.interleave > 1
     fine = best.layout
-    assert not beside.broken_settings(run, fine)
+    assert not setting_rules.broken_settings(run, fine)
     for broken in (
         replace(fine, schedule="1f1b", interleave=1),
         replace(fine, recompute="full"),
         replace(fine, recompute="moe"),
     ):
-        assert len(beside.broken_settings(run, broken)) == 1
-    assert not beside.broken_settings(run, replace(fine, recompute="mlp"))
-    assert not beside.broken_settings(run, replace(fine, schedule="dualpipe"))
-    assert not beside.broken_settings(
+        assert len(setting_rules.broken_settings(run, broken)) == 1
+    assert not setting_rules.broken_settings(
+        run, replace(fine, recompute="mlp")
+    )
+    assert not setting_rules.broken_settings(
+        run, replace(fine, schedule="dualpipe")
+    )
+    assert not setting_rules.broken_settings(
         run, replace(fine, pp=1, schedule="1f1b")
     )
 
@@ -173,7 +179,7 @@ def test_offers_name_rules_and_values_that_exist() -> None:
     for profile in frameworks().values():
         for offer in profile.offers:
             Software(**{offer.setting: offer.meant})
-            assert {*offer.rules} <= {*beside.RULES}
+            assert {*offer.rules} <= {*setting_rules.RULES}
             assert getattr(profile, offer.setting) != offer.meant or (
                 offer.setting == "float8"
             )

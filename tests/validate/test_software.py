@@ -15,7 +15,7 @@ from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.software import Software
-from meshwright.layout.beside import broken_settings
+from meshwright.layout.setting_rules import broken_settings
 from meshwright.prediction.classes import chip_family, class_named
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import job, job_and_notes

@@ -9,7 +9,7 @@ from functools import cached_property
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job
 from ..errors import BadInput
-from ..layout import beside, rules
+from ..layout import rules, setting_rules
 from ..layout.practice import PRACTICE, not_proposed
 from ..layout.rules import ALWAYS, STRICT
 from ..prediction.certainty import resolution
@@ -81,14 +81,16 @@ class Judge:
     @cached_property
     def amiss(self) -> int:
         """Rules of its own settings that the layout of the run breaks."""
-        return len(beside.broken_settings(self.run.job, self.run.layout))
+        return len(
+            setting_rules.broken_settings(self.run.job, self.run.layout)
+        )
 
     def legal(self, job: Job) -> bool:
         """The framework runs the changed job, as far as layouts go."""
         layout = job.layout
         if rules.broken(job, layout, self.rules):
             return False
-        if len(beside.broken_settings(job, layout)) > self.amiss:
+        if len(setting_rules.broken_settings(job, layout)) > self.amiss:
             return False
         return len(not_proposed(job.profile, layout)) <= self.unreleased
 

@@ -245,7 +245,7 @@ class Offer(Checked):
     numbers: tuple[Known, ...] = ()
     """Precisions that run with it; empty: any."""
     rules: tuple[Known, ...] = ()
-    """Names of rules that layouts keep with it (`layout.beside`)."""
+    """Names of rules that layouts keep with it (`layout.setting_rules`)."""
 
     __repr__ = short_repr
 

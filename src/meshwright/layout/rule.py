@@ -55,21 +55,7 @@ def divides(a: Any, b: Any) -> Any:
     return b % a == 0
 
 
-def cuts_tokens(scheme: str, sequence_parallel: bool) -> bool:
-    """tp cuts the tokens between its matrices (other schemes cut their width instead)."""
-    return sequence_parallel and scheme in ("megatron", "context")
-
-
-def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
-    """Parts that the tokens of a microbatch are cut into: over cp, but for mlp2d, whose cp cuts the
-    hidden size, and over tp where norms are.
-    """
-    if scheme == "mlp2d":
-        return 1
-    return cp * tp if cuts_tokens(scheme, sequence_parallel) else cp
-
-
-def most_replicas(job: Job, layout: Layout) -> str:
+def room_for_replicas(job: Job, layout: Layout) -> str:
     """How many replicas of such degrees the chips have room for; for none, how large one may be."""
     chips = job.cluster.chips
     if room := int(chips // layout.replica):

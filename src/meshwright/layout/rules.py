@@ -26,18 +26,16 @@ from ..exchange import EXCHANGES
 from ..num import ceil_div
 from ..schedule import SCHEDULES
 from ..schedule import get as schedule_named
-from . import alternatives, beside, cuts, practice, schemes, trainable
+from . import alternatives, cuts, practice, schemes, setting_rules, trainable
 from .placement import launched, launcher_orders, lays_out, lies, rooms
 from .rule import (
     LayoutRule,
     broken_sentences,
-    cuts_tokens,
     divides,
     may_be,
-    most_replicas,
-    token_parts,
+    room_for_replicas,
 )
-from .sequence import length
+from .sequence import length, token_parts
 from .stages import microbatches, partition, schedule_of
 
 
@@ -134,7 +132,7 @@ CHIPS = LayoutRule(
     lambda j, l: l.chips <= j.cluster.chips,
     lambda j, l: (
         f"tp {l.tp} x cp {l.cp} x pp {l.pp} x dp {l.dp} needs {l.chips} chips, but the cluster has"
-        f" {j.cluster.chips}{most_replicas(j, l)}"
+        f" {j.cluster.chips}{room_for_replicas(j, l)}"
     ),
     reads=("pp", "dp"),
 )
@@ -601,7 +599,7 @@ NAMED = {
         *trainable.TRAINER,
         trainable.ROUNDS,
         *practice.PRACTICE,
-        *beside.BESIDE,
+        *setting_rules.SETTING_RULES,
     )
 }
 
@@ -627,7 +625,11 @@ def named_rules(by: Framework) -> tuple[LayoutRule, ...]:
     if strange := [name for name in by.rules if name not in NAMED]:
         raise unknown("framework.rules", strange[0], NAMED)
     own = tuple(NAMED[name] for name in by.rules)
-    asked = (rule for rule in beside.rules_of(by) if rule in beside.REFUSED)
+    asked = (
+        rule
+        for rule in setting_rules.rules_of(by)
+        if rule in setting_rules.REFUSED
+    )
     return (*own, *(rule for rule in asked if rule not in own))
 
 
@@ -727,6 +729,5 @@ __all__ = [
     "demand_legal",
     "may_be",
     "of_framework",
-    "cuts_tokens",
     "framework_refusals",
 ]

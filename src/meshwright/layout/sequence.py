@@ -1,4 +1,6 @@
-"""The sequence that a layout works on: the job's, padded to what its ranks cut evenly."""
+"""The sequence that a layout works on: the parts that its ranks cut it into, and the padding that
+makes these even.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,25 @@ from typing import Any
 from ..describe.job import Job
 from ..describe.layout import Layout
 from ..num import Num, ceil_div, where
-from .rule import cuts_tokens
 
 CHUNKS = 2
 """Of a sequence on each rank of cp: an early and a late one, so that a causal mask leaves all ranks
 as much to do (Megatron Core, get_batch_on_this_cp_rank; torch's load-balanced context parallelism).
 """
+
+
+def cuts_tokens(scheme: str, sequence_parallel: bool) -> bool:
+    """tp cuts the tokens between its matrices (other schemes cut their width instead)."""
+    return sequence_parallel and scheme in ("megatron", "context")
+
+
+def token_parts(scheme: str, sequence_parallel: bool, tp: Any, cp: Any) -> Any:
+    """Parts that the tokens of a microbatch are cut into: over cp, but for mlp2d, whose cp cuts the
+    hidden size, and over tp where norms are.
+    """
+    if scheme == "mlp2d":
+        return 1
+    return cp * tp if cuts_tokens(scheme, sequence_parallel) else cp
 
 
 def multiple(layout: Layout) -> Num:

@@ -19,7 +19,8 @@ from ..describe.model import Model
 from ..describe.recompute import RECOMPUTE
 from ..schedule import get as schedule_named
 from .placement import launched
-from .rule import LayoutRule, divides, may_be, token_parts
+from .rule import LayoutRule, divides, may_be
+from .sequence import token_parts
 from .stages import microbatches
 
 

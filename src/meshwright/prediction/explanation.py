@@ -19,7 +19,7 @@ from ..count.work import Op
 from ..describe.frozen import with_values
 from ..program import resident
 from ..step import ModelCost, StepCosts
-from ..step.memory import Use
+from ..step.memory import MemoryUse
 from ..step.microbatch import labels, time_model
 from .expression import times
 from .formulas import Formula, formulas
@@ -101,7 +101,7 @@ class Explanation:
         return self.formulas[cause][part]
 
     @cached_property
-    def memory(self) -> Use:
+    def memory(self) -> MemoryUse:
         """Bytes by kind on the fullest device, of the same items."""
         r = self.result
         if r.peaks:

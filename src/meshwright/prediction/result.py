@@ -193,7 +193,7 @@ class StepResult:
         return int(microbatches(self.job, self.layout))
 
     @cached_property
-    def uses(self) -> dict[int, memory.Use]:
+    def uses(self) -> dict[int, memory.MemoryUse]:
         """Rank -> bytes by kind, of each device that may be the fullest."""
         if self.peaks:
             walks = self.peaks.items()
@@ -207,7 +207,7 @@ class StepResult:
         return max(self.uses, key=lambda rank: float(self.uses[rank].total))
 
     @property
-    def memory_use(self) -> memory.Use:
+    def memory_use(self) -> memory.MemoryUse:
         """Bytes by kind on the fullest device."""
         return self.uses[self.fullest]
 
@@ -230,7 +230,7 @@ class StepResult:
         }
 
     @cached_property
-    def memory_by_stage(self) -> dict[str, memory.Use]:
+    def memory_by_stage(self) -> dict[str, memory.MemoryUse]:
         """Bytes by kind on the first, the second (as any in the middle) and the last device of the
         pipeline; with layers of several kinds or folded, on further ranks that may be the fullest.
         """

@@ -11,7 +11,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..layout.stages import schedule_of
 from ..step import model_shares
-from ..step.memory import Use
+from ..step.memory import MemoryUse
 from ..units import show
 from .memory import peak
 from .operations import carried_out
@@ -67,12 +67,12 @@ def fullest(devices: Mapping[int, Terms]) -> Terms:
     return max(devices.values(), key=lambda terms: sum(terms.values()))
 
 
-def by_kind(terms: Mapping[str, float]) -> Use:
+def by_kind(terms: Mapping[str, float]) -> MemoryUse:
     """The bytes of a device by kind."""
-    use = dict.fromkeys(Use._fields, 0.0)
+    use = dict.fromkeys(MemoryUse._fields, 0.0)
     for term, size in terms.items():
         use[KINDS.get(term, "activations")] += size
-    return Use(**use)
+    return MemoryUse(**use)
 
 
 def largest_terms(terms: Mapping[str, float]) -> str:

@@ -16,7 +16,7 @@ from ..describe.model import Model
 from ..prediction.classes import chip_family
 from ..prediction.failures import has_published_rate
 from ..prediction.prediction import Prediction
-from ..step.memory import Use
+from ..step.memory import MemoryUse
 from ..step.oom import chance
 from ..units import count, show
 
@@ -54,7 +54,7 @@ TOTALS = {
     "needed": "required",
 }
 """Sums of memory -> what they are."""
-KINDS = Use._fields
+KINDS = MemoryUse._fields
 """Kinds of memory, in the order they are shown."""
 MFU = (
     "MFU counts full (non-causal) attention and no recomputation, relative to the dense peak; HFU"

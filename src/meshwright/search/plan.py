@@ -14,7 +14,7 @@ from ..describe.framework import USUAL, framework
 from ..describe.frozen import FrozenDict
 from ..describe.job import Job, demand_job
 from ..describe.layout import Layout
-from ..layout import beside, practice, rules
+from ..layout import practice, rules, setting_rules
 from ..prediction.certainty import has_precedent, resolution
 from ..prediction.classes import sharding
 from ..prediction.runnable import not_there
@@ -111,7 +111,7 @@ def _plan_by_practice(question: Question) -> Steps:
     """
     job, asked = question.job, question.asked
     conventions = practice.kept_conventions(job, asked.choices)
-    usual = practice.keeping(beside.kept(job), conventions)
+    usual = practice.keeping(setting_rules.keeping(job), conventions)
     answer = yield from answer_steps(question, usual)
     if answer.best and "zero" not in asked.choices:
         answer = _prefer_precedent(question, usual, answer)
@@ -133,7 +133,7 @@ def _plan_by_practice(question: Question) -> Steps:
     layout = answer.best.layout
     broken = (
         *practice.unusual(job, layout),
-        *beside.broken_settings(job, layout),
+        *setting_rules.broken_settings(job, layout),
     )
     said = (
         f"no layout like those of published runs fits: {'; '.join(broken)}"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..describe.job import Job
 from ..describe.slices import axes
-from ..layout import beside, practice
+from ..layout import practice, setting_rules
 from ..prediction.certainty import resolution, shardings
 from ..prediction.prediction import Prediction, predict
 from .degrees import values_above_one
@@ -63,7 +63,7 @@ def outside_conventions(
         return ()
     every, _ = strategies(job, asked, proposals=False)
     within = best.merit_s / (1.0 + resolution(job))
-    one = best_within(beside.kept(job), every, within)
+    one = best_within(setting_rules.keeping(job), every, within)
     if one is None:
         return ()
     p = predict(job, one.layout)

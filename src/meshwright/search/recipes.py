@@ -19,7 +19,7 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.model import Model
 from ..describe.stages import RULES
-from ..layout import beside, practice, rules
+from ..layout import practice, rules, setting_rules
 from ..layout.practice import MOST_CHUNKS
 from ..layout.rule import broken_sentences
 from ..prediction.classes import chip_family
@@ -203,7 +203,7 @@ def recipe_layouts(job: Job, r: Recipe) -> tuple[list[Prediction], str]:
     every = layouts_of_recipes(job, r)
     why = [
         rules.broken(job, one, (*rules.ALWAYS, rules.EVEN_BATCH))
-        or beside.broken_settings(job, one)
+        or setting_rules.broken_settings(job, one)
         for one in every
     ]
     legal = [one for one, no in zip(every, why, strict=True) if not no]

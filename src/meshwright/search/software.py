@@ -15,7 +15,7 @@ from ..describe.framework import framework
 from ..describe.frozen import FrozenDict, short_repr
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout import beside, practice
+from ..layout import practice, setting_rules
 from ..layout.rules import framework_refusals
 from ..prediction.certainty import has_precedent, resolution
 from ..prediction.prediction import Prediction, predict
@@ -154,7 +154,7 @@ def tuning(
 def _runs_with(best: Prediction, setting: str, value: Any) -> bool:
     """The layout of the answer goes with another value of a setting."""
     job = with_settings(best.job, {setting: value})
-    return not beside.broken_settings(job, best.layout)
+    return not setting_rules.broken_settings(job, best.layout)
 
 
 def single_tunings(best: Prediction) -> tuple[Tuning, ...]:
@@ -218,7 +218,9 @@ def _best_settings(best: Prediction) -> dict[str, Any]:
         if not every:
             continue
         first = min(every, key=lambda one: round(one.merit, 9))
-        runs = not beside.broken_settings(first.prediction.job, best.layout)
+        runs = not setting_rules.broken_settings(
+            first.prediction.job, best.layout
+        )
         if first.merit <= -(NO_CHANGE if runs else WORTH) or name in EXPERTS:
             wanted[name] = first.settings[name]
     return wanted
@@ -233,7 +235,7 @@ def best_layout(
     other = with_settings(job, settings)
     spaces, _ = strategies(other, asked)
     conventions = practice.kept_conventions(other, asked.choices)
-    usual = practice.keeping(beside.kept(other), conventions)
+    usual = practice.keeping(setting_rules.keeping(other), conventions)
     one = best_within(usual, spaces, within)
     if (
         one

@@ -338,7 +338,7 @@ class StepCosts:
         ]
 
     @property
-    def uses(self) -> list[memory.Use]:
+    def uses(self) -> list[memory.MemoryUse]:
         """Bytes by kind on each of the fullest devices, at its fullest moment."""
         every = zip(
             self.fixed_bytes,

@@ -35,7 +35,7 @@ NO_ENDS = Parameters(0.0, 0.0)
 """Parameters of embedding and head where a device has none."""
 
 
-class Use(NamedTuple):
+class MemoryUse(NamedTuple):
     """Bytes of tensors on one device."""
 
     weights: Num
@@ -52,10 +52,10 @@ class Use(NamedTuple):
         )
 
 
-def larger_use(a: Use, b: Use) -> Use:
+def larger_use(a: MemoryUse, b: MemoryUse) -> MemoryUse:
     """The one with more bytes."""
     more = b.total > a.total
-    return Use(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
+    return MemoryUse(*(where(more, y, x) for x, y in zip(a, b, strict=True)))
 
 
 class FixedBytes(NamedTuple):
@@ -72,24 +72,24 @@ class FixedBytes(NamedTuple):
         """Bytes of the blocks that tensors lie in while microbatches keep so many, where gradients
         take none that activations leave.
         """
-        return Use(*self.states, kept, self.buffers).total
+        return MemoryUse(*self.states, kept, self.buffers).total
 
-    def uses(self, kept: Num, last: Num) -> list[Use]:
+    def uses(self, kept: Num, last: Num) -> list[MemoryUse]:
         """Bytes at the moments that may be its fullest: while microbatches keep so many; where
         gradients come later than the logits, in the backward pass of the layer with which all
         gradients are there (`Activations.last`; before it both change evenly); and when all
         activations are gone and the optimizer runs.
         """
-        moments = [Use(*self.states, kept, self.buffers)]
+        moments = [MemoryUse(*self.states, kept, self.buffers)]
         if self.early is not None:
             begun = self.states._replace(gradients=self.early)
             moments = [
-                Use(*begun, kept, self.buffers),
-                Use(*self.states, last, self.buffers),
+                MemoryUse(*begun, kept, self.buffers),
+                MemoryUse(*self.states, last, self.buffers),
             ]
         if self.copies is not None:
             copies = self.buffers + self.copies
-            moments.append(Use(*self.states, 0.0, copies))
+            moments.append(MemoryUse(*self.states, 0.0, copies))
         return moments
 
 

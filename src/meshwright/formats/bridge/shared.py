@@ -17,7 +17,7 @@ from ...describe.model import Model
 from ...describe.read import brief
 from ...describe.slices import TORUS
 from ...errors import BadInput
-from ...layout import beside
+from ...layout import setting_rules
 from ...layout.placement import launched
 from ...layout.rule import broken_sentences
 from .keys import FUNCTIONS, Keys
@@ -397,9 +397,9 @@ STAGES_NEARER = ("tp", "cp", "pp", "dp")
 
 def megatron_settings(job: Job) -> str:
     """Sentences on overlaps and CUDA graphs that Megatron does not take beside a layout, whatever
-    framework the job names (`layout.beside`): its offers hold for all that is built on it.
+    framework the job names (`layout.setting_rules`): its offers hold for all that is built on it.
     """
-    rules = beside.rules_asked(profile("megatron-core"), job.software)
+    rules = setting_rules.rules_asked(profile("megatron-core"), job.software)
     return "; ".join(broken_sentences(job, job.layout, rules))
 
 

@@ -1,4 +1,4 @@
-"""What settings of the software ask of layouts: rules that the offers of a framework name
+"""Rules that settings of the software ask of layouts: the offers of a framework name them
 (`describe.software.Offer`).
 
 Megatron-LM, core/transformer/transformer_config.py, `__post_init__`: experts overlap with another
@@ -72,11 +72,11 @@ REPLICAS = LayoutRule(
     ),
     reads=("pp", "zero"),
 )
-BESIDE = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS, REPLICAS)
+SETTING_RULES = (EXPERTS_AGAIN, EXPERTS_PAIRED, GRAPHS, TENSORS, REPLICAS)
 REFUSED = (REPLICAS,)
 """Those that a prediction refuses too, as the program does not start (setup_model_and_optimizer
 asserts it); published recipes break others, and are timed."""
-RULES = {rule.name: rule for rule in BESIDE}
+RULES = {rule.name: rule for rule in SETTING_RULES}
 
 
 def rules_asked(
@@ -96,7 +96,7 @@ def rules_of(by: Framework | None) -> tuple[LayoutRule, ...]:
     return rules_asked(by, by) if by else ()
 
 
-def kept(job: Job) -> Job:
+def keeping(job: Job) -> Job:
     """The job with a framework that runs only layouts that go with its settings."""
     return with_rules(job, rules_of(job.profile))
 
