@@ -24,13 +24,14 @@ def phase(
 
     whole: without the factor (g_i - 1)/g_i, the shorthand for large groups.
     """
-    crossed = crossings(fabric, V, group)
     if whole:
-        return crossed
-    return [
-        seconds * (g - 1) / g
-        for seconds, g in zip(crossed, group, strict=True)
-    ]
+        return crossings(fabric, V, group)
+    seconds: list[Num] = []
+    inside: Num = 1.0
+    for g, rate in zip(group, fabric.reach(group), strict=True):
+        seconds.append(V * (g - 1) / (g * inside * rate))
+        inside = inside * g
+    return seconds
 
 
 def waits(fabric: Links, group: Group) -> Num:

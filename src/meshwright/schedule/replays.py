@@ -53,7 +53,7 @@ Paths: TypeAlias = dict[bool, LongestPath]
 def replayed(
     schedule: ScheduleOrder,
     at: tuple[int, int, int],
-    d: StageCosts,
+    costs: StageCosts,
     barrier: bool,
     paths: Paths,
 ) -> Num:
@@ -62,10 +62,14 @@ def replayed(
 
     paths: longest paths of this layout that are known; one that is not is put there, of the same
     order as the others."""
-    named = any(map(naming, d.numbers))
-    sent = any(d.sends.seconds)
+    named = any(map(naming, costs.numbers))
+    sent = any(costs.sends.seconds)
     if sent not in paths:
-        plain = d.of([float(x) for x in d.numbers]) if named else d
+        plain = (
+            costs.with_numbers([float(x) for x in costs.numbers])
+            if named
+            else costs
+        )
         known = next(iter(paths.values()), None)
         passes = known.passes if known else plain.every_stage
         sends = plain.sends.each(len(passes) - 1)
@@ -78,15 +82,15 @@ def replayed(
     if not named:
         return path.seconds
     passed, crossed = path.often
-    units = d.sends._replace(
-        seconds=(*np.eye(len(d.sends.seconds))[..., None],)
+    units = costs.sends._replace(
+        seconds=(*np.eye(len(costs.sends.seconds))[..., None],)
     )
     often = [
-        *(d.partition.every_stage @ passed).ravel().tolist(),
+        *(costs.partition.every_stage @ passed).ravel().tolist(),
         *(units.each(len(crossed)) @ crossed).tolist(),
     ]
     total: Num = 0.0
-    for x, times in zip(d.numbers, often, strict=True):
+    for x, times in zip(costs.numbers, often, strict=True):
         if times and x:
             total = x * times + total
     return total + (path.seconds - float(total))

@@ -56,7 +56,7 @@ class StageCosts:
         """Seconds that it is made of, those of sends last."""
         return (*chain(*self.parts), *self.sends.seconds)
 
-    def of(self, numbers: Sequence[Num]) -> StageCosts:
+    def with_numbers(self, numbers: Sequence[Num]) -> StageCosts:
         """This cut with other seconds, in the order of `numbers`."""
         sends = len(self.sends.seconds)
         parts = tuple(map(PassSeconds, *[iter(numbers[:-sends])] * 3))
