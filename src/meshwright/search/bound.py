@@ -21,13 +21,14 @@ from typing import Any
 import numpy as np
 
 from .. import step
+from ..cost.layer import Clock
 from ..describe.job import Job
 from ..describe.layers import totals
+from ..layout.clean import unfilled
 from ..layout.stages import partition
-from ..num import ceil_div
+from ..num import ceil_div, product
 from ..schedule.sends import NO_SENDS
 from ..schedule.stage_costs import PassSeconds, StageCosts
-from .columns import optimistic_clock
 from .degrees import dp_step
 from .points import Rows, points
 from .schedule_options import ScheduleOption
@@ -37,6 +38,18 @@ from .table import BLOCK, Column, Grid, Table, length, pick
 ROUND_DOWN = 1.0 - 1e-12
 """Times the mean of the layers, which is added up in another order than the step adds them: so that
 rounding cannot lift it above what it bounds."""
+
+
+def optimistic_clock(job: Job, relaxed: bool | None) -> Clock:
+    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
+    slower than any. relaxed: chips may be idle, also some of a node.
+    """
+    clock = step.clock_of(job)
+    fabric = clock.fabric
+    # a rank that runs alone in its node has an adapter for itself
+    partly = relaxed or unfilled(job)
+    ranks = 1 if partly else product(job.cluster.sizes[: fabric.behind])
+    return clock._replace(fabric=fabric.with_ranks(ranks).bound)
 
 
 def least_layers(costs: list[step.ModelCost]) -> Grid:
@@ -118,16 +131,16 @@ def lower_bounds(
     bounds = np.full(length(rows.low), np.inf)
     least_of_option = np.full(state.options.shape, np.inf)
     for start in range(0, length(rows.low), BLOCK):
-        some = slice(start, start + BLOCK)
-        block, mine = pick(rows, some), bounds[some]
+        index = slice(start, start + BLOCK)
+        # a view, so that what is written there is written into `bounds`
+        block, least = pick(rows, index), bounds[index]
         for each in points(state, block, job, clock):
             seconds = np.where(
                 each.bytes <= state.capacity, each.seconds, np.inf
             )
-            np.minimum(mine, seconds, out=mine)
-            least = seconds.min(initial=np.inf)
+            np.minimum(least, seconds, out=least)
             least_of_option[each.combination] = min(
-                least_of_option[each.combination], least
+                least_of_option[each.combination], seconds.min(initial=np.inf)
             )
     return bounds, least_of_option
 

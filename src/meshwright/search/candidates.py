@@ -17,9 +17,10 @@ from .bound import (
     layer_seconds,
     least_layers,
     may_fit,
+    optimistic_clock,
     pipeline_seconds,
 )
-from .columns import layouts, optimistic_clock
+from .columns import layouts
 from .degrees import (
     dp_step,
     expand_dp,

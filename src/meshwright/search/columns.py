@@ -15,9 +15,8 @@ from ..cost.layer import Clock
 from ..count.microbatch import accumulates
 from ..describe.job import Job
 from ..describe.layout import Layout
-from ..layout.clean import unfilled
 from ..layout.placement import Nearest, Shares
-from ..num import SCALARS, product
+from ..num import SCALARS
 from .options import Options
 from .space import DEGREES
 from .table import Table, distinct, pick
@@ -68,15 +67,3 @@ def model_costs(
         step.model_cost(job, layout, clock, modes=modes) for layout in every
     ]
     return costs, number
-
-
-def optimistic_clock(job: Job, relaxed: bool | None) -> Clock:
-    """The job's clock for layouts whose groups are not placed yet, or are at least so large: never
-    slower than any. relaxed: chips may be idle, also some of a node.
-    """
-    clock = step.clock_of(job)
-    fabric = clock.fabric
-    # a rank that runs alone in its node has an adapter for itself
-    partly = relaxed or unfilled(job)
-    ranks = 1 if partly else product(job.cluster.sizes[: fabric.behind])
-    return clock._replace(fabric=fabric.with_ranks(ranks).bound)

@@ -59,14 +59,14 @@ def evaluate(
     """
     job = state.job
     for start in range(0, length(table), BLOCK):
-        rows = pick(table, slice(start, start + BLOCK))
-        placed, shares = placements(job, rows, state.space)
+        bare = pick(table, slice(start, start + BLOCK))
+        placed, shares = placements(job, bare, state.space)
         for begin in range(0, length(placed), BLOCK):
-            some = slice(begin, begin + BLOCK)
-            mine, where = pick(placed, some), pick(shares, some)
-            rows_here = Rows(mine, shares=where)
-            for each in points(state, rows_here, job, clock_of(job), bounds):
-                state.add(each, mine, where)
+            block = slice(begin, begin + BLOCK)
+            low, at = pick(placed, block), pick(shares, block)
+            rows = Rows(low, shares=at)
+            for each in points(state, rows, job, clock_of(job), bounds):
+                state.add(each, low, at)
 
 
 def has_legal_row(job: Job, space: Space) -> bool:
