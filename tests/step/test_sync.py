@@ -20,6 +20,7 @@ from meshwright.describe.software import Software
 from meshwright.layout.placement import Nearest
 from meshwright.step import parameters, weights
 from meshwright.step.microbatch import clock_of
+from meshwright.step.zero import gathers, over_step
 
 RATE = 73728.0
 HIDDEN = replace(SET.overlap, dp=HidePass("pass"))
@@ -321,3 +322,14 @@ def test_narrow_gradients_are_copied_to_buckets_of_fp32(
         job, replace(layout, dp=1, cp=dp), some, clock
     )
     assert context == load
+
+
+@pytest.mark.parametrize(
+    ("zero", "freed", "times"),
+    [(0, True, 0), (1, True, 1), (2, False, 1), (2, True, 5), (3, True, 10)],
+)
+def test_how_often_weights_are_gathered(
+    zero: int, freed: bool, times: int
+) -> None:
+    """In 5 microbatches: once, for each that finds them freed, or before each of the 10 passes."""
+    assert over_step(gathers(zero, freed), 5.0) == times
