@@ -79,14 +79,15 @@ class DeviceSync(NamedTuple):
         of the m backward passes): the gather of weights that a ZeRO stage makes there, each one
         load; NOTHING where it makes none.
         """
-        once = self.total.gather
-        loads = once, once, self.backward_gather or once
-        often = gathers(zero, self.weights_kept == "microbatch")
-        first, forward, backward = (
-            load if number else NOTHING
-            for load, number in zip(loads, often, strict=True)
+        first, forward, backward = gathers(
+            zero, self.weights_kept == "microbatch"
         )
-        return first, forward, backward
+        once = self.total.gather
+        return (
+            once if first else NOTHING,
+            once if forward else NOTHING,
+            (self.backward_gather or once) if backward else NOTHING,
+        )
 
     def in_step(self, zero: int, m: Num) -> Load:
         """All of a step of m microbatches."""
