@@ -27,7 +27,6 @@ from ..layout import practice, rules
 from ..layout.placement import exceeds_last
 from ..layout.rule import broken_sentences
 from ..layout.sequence import CHUNKS, multiple
-from ..layout.setting_rules import PAIRED
 from ..layout.transformer_engine import exchanges
 from ..num import product
 from ..program.coverage import beyond
