@@ -111,7 +111,7 @@ def test_what_is_taken_is_said_first(
         f"torchrun --nproc_per_node 8 {PLAIN} --tensor-model-parallel-size 2"
     )
     path = script(tmp_path, f"{text} --micro-batch-size 1 --swiglu")
-    words = "assumed pp 1, cp 1, zero 0, precision fp32 (not in the file)"
+    words = "assumed pp 1, cp 1, zero 0, precision fp32, batch 4seq (not in the file)"
     on = ["--on", "8xh100-sxm"]
     meshwright(["read", path, *on])
     assert words in _start(capsys.readouterr().out, 3)
@@ -119,7 +119,7 @@ def test_what_is_taken_is_said_first(
     assert words in _start(capsys.readouterr().out, 4)
     more = [*on, "--precision", "bf16", "--pp", "2"]
     meshwright(["predict", path, *more])
-    words = "assumed cp 1, zero 0 (not in the file)"
+    words = "assumed cp 1, zero 0, batch 4seq (not in the file)"
     assert words in _start(capsys.readouterr().out, 4)
 
 
