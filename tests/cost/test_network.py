@@ -67,9 +67,15 @@ def test_a_group_in_a_mesh_has_only_the_links_between_its_members(
 
 
 def test_a_whole_mesh_is_as_a_switch_and_a_part_has_its_share() -> None:
-    """Only the whole group uses all links; beyond the mesh, 2 ranks of it carry half of what one
-    would.
+    """Only the whole group uses all links, but in a mesh without a size, which is the group; beyond
+    the mesh, 2 ranks of it carry half of what one would.
     """
+    for dim, share in (
+        (MESH, 1 / 7),
+        (replace(MESH, size=None), 1.0),
+        (replace(MESH, kind="switch"), 1.0),
+    ):
+        assert dim.used(2) == share
     mesh, switch = (
         of_dims(MESH, BEYOND_THE_MESH),
         of_dims(replace(MESH, kind="switch"), BEYOND_THE_MESH),

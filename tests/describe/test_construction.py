@@ -18,6 +18,7 @@ from meshwright import (
     plan,
     predict,
 )
+from meshwright.describe.job import PRECISIONS
 from meshwright.formats import parse_json
 from refusals import refusal
 
@@ -26,6 +27,10 @@ GOOD: dict[str, Any] = {
     "cluster": cluster("64xh100-sxm"),
     "batch": 512,
 }
+
+
+def test_tf32_is_how_products_are_made_of_what_fp32_keeps() -> None:
+    assert replace(PRECISIONS["tf32"], compute="fp32") == PRECISIONS["fp32"]
 
 
 def test_names_stand_for_what_they_name() -> None:
