@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tomllib
 from contextlib import suppress
-from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -28,23 +27,19 @@ STUDIES = TESTS.parent / "studies" / "src"
 LEVEL = {room: i for i, room in enumerate(["_version", *ROOMS, "__main__"])}
 
 
-def modules(
-    file: Path, late: bool, types: bool = False
-) -> set[tuple[str, ...]]:
-    """Modules of the package (and names in them) that a file imports.
+def modules(file: Path, types: bool = True) -> set[tuple[str, ...]]:
+    """Modules of the package (and names in them) that a file imports, at its top or inside
+    functions.
 
-    late: also inside functions;  types: also for types only.
+    types: also for types only.
     """
     tree = ast.parse(file.read_text("utf-8"))
     blocks = [
         b
         for b in ast.walk(tree)
-        if (
-            isinstance(b, ast.If)
-            and "TYPE_CHECKING" in ast.dump(b.test)
-            and not types
-        )
-        or (isinstance(b, ast.FunctionDef) and not late)
+        if isinstance(b, ast.If)
+        and "TYPE_CHECKING" in ast.dump(b.test)
+        and not types
     ]
     passed_over = {id(n) for b in blocks for n in ast.walk(b)}
     inside = (
@@ -64,7 +59,7 @@ def modules(
 
 def imports(file: Path) -> set[str]:
     """Rooms of the package that a file imports, at its top or inside functions."""
-    return {path[0] for path in modules(file, late=True)}
+    return {path[0] for path in modules(file, types=False)}
 
 
 def room(file: Path) -> str:
@@ -101,7 +96,7 @@ def test_every_room_has_its_place() -> None:
     assert {room(f) for f in FILES} <= set(LEVEL)
 
 
-def needs(late: bool, types: bool = False) -> dict[str, set[str]]:
+def needs() -> dict[str, set[str]]:
     """File -> those of the package that it imports; the root, which loads what is asked for, is
     none of them."""
     named = {
@@ -114,16 +109,11 @@ def needs(late: bool, types: bool = False) -> dict[str, set[str]]:
     return {
         ".".join(name): {
             ".".join(path if path in named else path[:-1])
-            for path in modules(file, late, types)
+            for path in modules(file)
         }
         - {".".join(name), ""}
         for name, file in named.items()
     }
-
-
-def test_no_files_import_one_another() -> None:
-    """Not even within a room: files can be read in an order in which each knows those it needs."""
-    list(TopologicalSorter(needs(late=False)).static_order())
 
 
 def reached(of: dict[str, set[str]], start: str) -> set[str]:
@@ -138,8 +128,9 @@ def reached(of: dict[str, set[str]], start: str) -> set[str]:
 
 
 def test_no_files_need_one_another() -> None:
-    """Imports inside functions, and for types only, count: a reader goes round them all the same."""
-    of = needs(late=True, types=True)
+    """Not even within a room. Imports inside functions, and for types only, count: a reader goes round
+    them all the same."""
+    of = needs()
     below = {name: reached(of, name) for name in of}
     circles = {
         frozenset(other for other in below[name] if name in below[other])
@@ -161,7 +152,7 @@ def test_search_is_asked_by_the_names_that_it_gives_out() -> None:
     beyond = [
         (file.name, path)
         for file in files
-        for path in modules(file, late=True, types=True)
+        for path in modules(file)
         if path[0] == "search" and len(path) > 1 and path[1:] not in public
     ]
     assert len(files) > 500 and not beyond

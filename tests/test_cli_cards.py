@@ -191,6 +191,10 @@ def test_a_framework_that_is_thought_to_shard_says_that_it_does_not(
             f"advise {ON} --tp 2",
             f"next meshwright predict {ON} --tp 2 \\ --zero ",
         ),
+        (
+            f"predict {ON} --zero 3",
+            f"next meshwright plan {ON} -o \\ plan.toml",
+        ),
         ("limits h100 --chips 100k", "FLOP in 91.3 days: "),
         ("limits h100", "to a factor of 6 (Epoch's grid "),
         ("catalog chips --all", "memory bandwidth power price network"),

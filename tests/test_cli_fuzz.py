@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,15 +211,6 @@ def ends_well(words: list[str], stdin: str = "") -> int:
             started or (out.getvalue() or files) and lines == files
         )
     return code
-
-
-@pytest.fixture
-def elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[None]:
-    """Files that a command writes land in a folder of their own."""
-    monkeypatch.chdir(tmp_path)
-    yield
 
 
 @FUZZ

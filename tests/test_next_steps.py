@@ -161,6 +161,7 @@ def test_what_does_not_fit_says_what_would_and_how_to_ask_for_it(
         "  but     host memory (--offload optimizer) would make it fit" in told
     )
     assert told.index("would make it fit") < told.index("rounded to")
+    assert "\n  closest " in told
     proposed = told.partition("  next    meshwright ")[2].partition("  more")[
         0
     ]

@@ -11,7 +11,6 @@ from by_hand import FREE
 from meshwright import Job, Layout, predict
 from meshwright.catalog import cluster, model
 from meshwright.describe.assumptions import SETS, Assumptions
-from meshwright.describe.fields import ASK
 from meshwright.layout.placement import placed
 from meshwright.prediction import exact
 from meshwright.prediction import replay as module
@@ -75,41 +74,6 @@ def test_closed_form_and_replay_take_the_same_step_in_a_run(
         assert "a step by itself takes" in in_run.notes[0] and not alone.notes
     if not schedule_named(schedule).split_backward:
         assert in_run.exact_s == alone.exact_s and in_run.notes == ()
-
-
-def test_who_ends_a_step_with_a_barrier() -> None:
-    """PyTorch and the trainer clip by a global norm; published zero bubble does not wait (Qi et al.
-    2024).
-    """
-    asks = {name for name, s in SETS.items() if s.overlap.step_barrier == ASK}
-    assert asks == {"realistic", "pytorch", "megatron-2021"}, (
-        "frameworks differ: Megatron Core's zero bubble validates afterwards"
-    )
-    free = {
-        name for name, s in SETS.items() if s.overlap.step_barrier == "none"
-    }
-    assert free == {"epoch-2024"}, "the paper takes ZB-H2 for free of bubbles"
-    layout, batch = Layout(tp=8, pp=8, dp=1, schedule="zb-h2"), 24
-    j = Job("gpt3-175b", "64xa100-80", batch)
-    free, fenced = (
-        predict(
-            replace(
-                j,
-                assumptions=replace(
-                    SETS["realistic"],
-                    overlap=replace(SETS["realistic"].overlap, step_barrier=b),
-                ),
-            ),
-            layout,
-        )
-        for b in ("none", "global norm")
-    )
-    assert free.time_s["bubble"] < fenced.time_s["bubble"]
-    # what nobody waits for is a difference of two sums
-    for cause in free.time_s.keys() - {"bubble", "pp_comm"}:
-        assert free.time_s[cause] == pytest.approx(
-            fenced.time_s[cause], rel=1e-12, abs=1e-12
-        )
 
 
 @pytest.mark.parametrize(

@@ -332,15 +332,6 @@ def test_plan_says_where_export_refuses_its_answer(
     )
 
 
-def test_idle_chips_are_said_once(shell: Shell) -> None:
-    """The first line of an answer on fewer chips says so: no second line repeats it."""
-    told = shell(
-        "plan llama3-8b --on 100xh100-sxm --batch 128seq"
-    ).out.splitlines()
-    assert sum("idle" in line for line in told) == 1
-    assert "4 of 100 chips are idle: " in " ".join(told[2:4])
-
-
 NOWHERE_LEGAL = {
     "cp": ({"cp": (3,)}, ["cp may be 1, 2, 4, 8 here, not 3"]),
     "dp": ({"dp": (3,)}, ["dp may be 1, 2, 4, 8 here, not 3"]),

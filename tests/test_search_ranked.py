@@ -8,9 +8,7 @@ import pytest
 
 from meshwright import Job, Layout, plan, predict
 from meshwright.describe.slices import axes
-from meshwright.prediction.replay import replay
 from meshwright.search import Plan, Space, brute, search
-from meshwright.step import model_cost, whole_step
 from plain_loop import every_layout, seconds_of
 from spaces import bare, random_job
 
@@ -80,26 +78,6 @@ def test_a_layout_is_shown_once() -> None:
     found = plan(job, space, families=False)
     assert {p.layout.microbatch for p in answers(found)} == {1, 2}
     assert found.searched == len(answers(found)) == 2
-
-
-def test_both_numbers_are_shown() -> None:
-    """A replay by itself, the one in the prediction, and the order of a plan."""
-    job = Job("llama3-8b", "64xh100-sxm", 64)
-    found = plan(job, Space(pp=(4, 8), schedule=("interleaved", "zb-h1")))
-    answers = (found.best, *found.alternatives)
-    merits = [p.replayed_s / (1 - p.risk_of_oom) for p in answers]
-    assert merits[1:] == sorted(merits[1:]), (
-        "the first is the simplest of ties"
-    )
-    for p in answers:
-        one = replay(p)
-        s = whole_step(p.job, p.layout, model_cost(p.job, p.layout))
-        in_order = one.exact_s + s.outside + s.update
-        # a device that has to wait for its own gradients may be the last one to end, whatever the
-        # order
-        assert p.replayed_s == pytest.approx(max(in_order, p.step_time_s))
-        assert p.to_dict()["replayed_s"] == p.replayed_s
-        assert p.step_time_s <= p.replayed_s * (1 + 1e-9)
 
 
 def test_a_paper_is_answered_by_its_closed_form() -> None:

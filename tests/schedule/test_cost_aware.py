@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from meshwright import Job, Layout, predict
-from meshwright.describe.assumptions import REALISTIC
-from meshwright.prediction.replay import replay
 from meshwright.schedule import get
 from meshwright.schedule.board import order_for
 from meshwright.schedule.timeline import timeline_of_order
@@ -130,22 +126,3 @@ def test_one_microbatch_by_hand() -> None:
     for w in (0.5, 9.0):
         found = get("zb-1p").bubble(4, 1, 1, 1.0, 2.0, w)
         assert found == pytest.approx(4 * (1.0 + 2.0) + w - (1.0 + 2.0 + w))
-
-
-@pytest.mark.parametrize("barrier", ["global norm", "none"])
-def test_a_prediction_is_the_replay_of_its_own_order(barrier: str) -> None:
-    """Equal stages too; the terms add up, and sends cost nothing below zero."""
-    overlap = replace(REALISTIC.overlap, step_barrier=barrier)
-    job = Job(
-        "llama3-8b",
-        "8xh100-sxm",
-        24,
-        assumptions=replace(REALISTIC, overlap=overlap),
-    )
-    found = predict(job, Layout(pp=8, schedule="zb-2p", dp=1))
-    exact = replay(found)
-    assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
-    assert found.replayed_s == pytest.approx(found.step_time_s, rel=1e-9)
-    assert sum(found.time_s.values()) == pytest.approx(found.step_time_s)
-    assert min(found.time_s.values()) >= -1e-9
-    assert found.term.value == pytest.approx(found.step_time_s, rel=1e-9)
