@@ -10,6 +10,14 @@ import pytest
 
 from meshwright.cli import main as cli
 
+SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
+ --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu \\
+ --seq-length 2048 --max-position-embeddings 2048 --bf16 \\
+ --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 \\
+ --tensor-model-parallel-size 2 --use-distributed-optimizer \\
+ --untie-embeddings-and-output-weights --normalization RMSNorm
+"""
+"""A run of Megatron, as people start it."""
 YES, NO, REFUSED = 0, 1, 2
 """How a command ends."""
 

@@ -12,6 +12,8 @@ from meshwright.schedule import SCHEDULES
 from meshwright.search import brute, search
 from plain_loop import loop
 
+CHIP = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
+FLAT = Network("one level", (Dim("near", 9e11, 1e-6),))
 SEARCHED = sorted(name for name, s in SCHEDULES.items() if s.copies == 1)
 WAYS = [
     "layernorm+mlp",

@@ -4,7 +4,6 @@ of sizes and in the plan under it.
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -20,21 +19,6 @@ SCRIPT = (
     " --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --swiglu"
     " --disable-bias-linear --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 32000"
 )
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "predict llama3-8b --on 64xh1000 --batch 64seq --json",
-        "predict llama3-8b --nonsense 3 --json",
-        "plan llama3-8b --on 64xh100 --batch 64seq --top x --json",
-    ],
-)
-def test_an_error_is_an_object_where_json_is_asked(
-    words: str, shell: Shell
-) -> None:
-    out, err = shell(words, ends=2)
-    assert f"meshwright: {json.loads(out)['error']}\n" == err
 
 
 def test_a_plan_where_nothing_fits_says_what_would_though_it_is_compared(

@@ -373,17 +373,3 @@ def test_fp16_and_bf16_are_one_width() -> None:
     p = predict(job)
     assert p.certainty and set(p.certainty.precisions) == {"bf16"}
     assert "none in" not in p.certainty.note
-
-
-def test_runs_of_several_precisions_are_classes_apart() -> None:
-    """Those of Blackwell are in three."""
-    kinds = {
-        run.class_
-        for run in certainty.evidence_runs()
-        if run.class_.startswith("Blackwell, Megatron Core, dense")
-    }
-    assert {kind.split(", ")[-1] for kind in kinds} == {
-        "16 bits",
-        "FP8",
-        "FP4",
-    }

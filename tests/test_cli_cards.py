@@ -9,17 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shell import Shell
+from shell import SCRIPT, Shell
 
 MOST, COLUMNS = 14, 80
 ON = "llama3-8b --on 16xh100-sxm --batch 64seq"
-SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
- --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu \\
- --seq-length 2048 --max-position-embeddings 2048 --bf16 \\
- --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 \\
- --tensor-model-parallel-size 2 --use-distributed-optimizer \\
- --untie-embeddings-and-output-weights --normalization RMSNorm
-"""
 LINE = (
     " iteration {i}/ 500 | elapsed time per iteration (ms): 99.{i} | global"
     " batch size:    64 | lm loss: 1.1E+01 | loss scale: 1.0 |\n"
@@ -70,9 +63,8 @@ BEHIND = {
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder(elsewhere: Path) -> None:
     """A script and a log."""
-    monkeypatch.chdir(tmp_path)
     Path("run.sh").write_text(SCRIPT, "utf-8")
     text = "".join(LINE.format(i=i) for i in range(1, 9))
     Path("run.log").write_text(text, "utf-8")
@@ -279,6 +271,8 @@ def test_what_binds_and_how_sure_it_is_stand_on_a_full_card(
         ("--reduction-numbers fp32", "it acts on gradients that replicas sum in 16 bits"),
         ("--cp-exchange ring", "cp_exchange ring changes nothing here: cp is 1"),
         ("--panels 4", "panels 4 changes nothing here: it acts on scheme summa"),
+        ("--stage-message scattered", "stage_message scattered changes nothing here: it acts on"),
+        ("--stage-message scattered --sequence-parallel false", ""),
         ("--full prefix --recompute full", ""),
         ("--float8 delayed --precision fp8", ""),
         ("--tp-overlap all", ""),

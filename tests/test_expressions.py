@@ -1,5 +1,5 @@
-"""Every term without parts holds an expression with its numbers that evaluates to its value: of
-jobs drawn at random, under every framework and set of assumptions.
+"""Every term is the sum of its parts, and without parts holds an expression with its numbers that
+evaluates to its value: of jobs drawn at random, under every framework and set of assumptions.
 
 The evaluator is this file's own: numbers, names that have a value, + - * / **, and seven functions.
 """
@@ -61,6 +61,7 @@ FRAMEWORKS = (
     "meshwright",
     None,
 )
+OF_OPERATIONS = ("compute", "memory", "tp_comm", "cp_comm", "ep_comm")
 OPERATORS: dict[type, Any] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -178,6 +179,25 @@ def leaves(tree: Term) -> Iterator[tuple[str, Term]]:
                 yield f"{tree.name}/{branch.name}", term
 
 
+def check_sums(p: Prediction) -> None:
+    """Every term is the sum of its parts; what counts has some, with formula and source; together
+    they are what the prediction says."""
+    for tree in (p.term, p.memory_term):
+        for _, term in tree.walk():
+            if term.parts:
+                assert term.value == pytest.approx(
+                    sum(part.value for part in term.parts), rel=1e-9
+                ), (term.name, p.job)
+        for term in tree.parts:
+            if term.value:
+                assert term.parts and term.formula and term.source, term.name
+            if term.name in OF_OPERATIONS:
+                assert all(part.formula for part in term.parts), term.name
+    assert p.term.value == pytest.approx(p.step_time_s)
+    assert {t.name: t.value for t in p.term.parts} == pytest.approx(p.time_s)
+    assert p.memory_term.value == pytest.approx(p.memory_bytes["needed"])
+
+
 def right(term: Term) -> bool:
     """Whether the expression gives the value."""
     if term.expression is None:
@@ -193,6 +213,7 @@ def shares(
     some: Counter[str] = Counter()
     wrong: dict[str, Any] = {}
     for p in predictions(seed, number):
+        check_sums(p)
         for tree in (p.term, p.memory_term):
             for kind, leaf in leaves(tree):
                 every[kind] += 1

@@ -149,24 +149,13 @@ def test_what_cannot_be_varied_is_said() -> None:
 
 
 def test_the_command(tmp_path: Path, shell: Shell) -> None:
-
-    words = [
-        "sweep",
-        "llama3-8b",
-        "--on",
-        "8xh100",
-        "--batch",
-        "64seq",
-        "--zero",
-        "3",
-        "--fixed",
-    ]
-    words += ["--over", "chips=8,16", "--over", "seq=4k,8k"]
+    one = "sweep llama3-8b --on 8xh100 --batch 64seq --zero 3 --fixed --over chips=8,16"
+    two = f"{one} --over seq=4k,8k"
     file = tmp_path / "grid.jsonl"
-    told = shell(*words, f"-o {file} --show mfu").out
+    told = shell(f"{two} -o {file} --show mfu").out
     assert "by chips (down) and seq (across)" in told and "%" in told
-    data = shell.json(*words, f"-o {file}")
+    data = shell.json(f"{two} -o {file}")
     assert len(data["rows"]) == 4 and data["rows"][0]["step_time_s"] > 0
     assert max(len(line) for line in told.splitlines()) <= 80
-    shell(*words, "--show mfuu", ends=2)
-    shell(*words[:-2], "--workers 2", ends=2)
+    shell(f"{two} --show mfuu", ends=2)
+    shell(f"{one} --workers 2", ends=2)

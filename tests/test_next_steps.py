@@ -10,16 +10,9 @@ import pytest
 from meshwright import Job, Layout
 from meshwright.cli.steps import target
 from meshwright.errors import STARTED, command
-from shell import Output, Shell
+from shell import SCRIPT, Output, Shell
 
 ROOT = Path(__file__).parents[1]
-SCRIPT = """torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py \\
- --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --swiglu \\
- --seq-length 2048 --max-position-embeddings 2048 --bf16 \\
- --micro-batch-size 1 --global-batch-size 64 --vocab-size 32000 \\
- --tensor-model-parallel-size 2 --use-distributed-optimizer \\
- --untie-embeddings-and-output-weights --normalization RMSNorm
-"""
 SMALL = "--tp 1,2 --pp 1 --cp 1 --zero 1 --top 1"
 
 
@@ -33,8 +26,7 @@ def steps(said: Output) -> list[str]:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.chdir(tmp_path)
+def script(elsewhere: Path) -> str:
     Path("pretrain.sh").write_text(SCRIPT, "utf-8")
     return "pretrain.sh"
 

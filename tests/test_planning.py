@@ -16,17 +16,13 @@ from meshwright.search import (
 NARROW = {"interleave": (1, 2), "recompute": ("none",), "zero": (0, 1, 3)}
 
 
-def job(name: str, on: str, batch: int, how: str = "realistic") -> Job:
-    return Job(name, on, batch, assumptions=how)
-
-
 def first(asked: Job, space: Space) -> EarlyAnswer:
     return next(planning(Question(asked, space, families=False)))
 
 
 def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
     """By brute force: every layout that keeps the conventions, none replayed."""
-    asked = job("llama3-8b", "16xh100-sxm", 36)
+    asked = Job("llama3-8b", "16xh100-sxm", 36)
     space = Space(**NARROW)
     closed = first(asked, space)
     found = closed.best
@@ -52,7 +48,7 @@ def test_it_is_the_simplest_of_the_ties_of_all_closed_forms() -> None:
 
 def test_fewer_chips_are_tried_afterwards() -> None:
     """224 of 256 chips divide 112 sequences seven times as well."""
-    asked = job("llama3-8b", "256xh100-sxm", 112)
+    asked = Job("llama3-8b", "256xh100-sxm", 112)
     one = plan(asked, families=False)
     before = first(asked, Space()).best
     assert one.idle and one.best.layout.chips < 256
@@ -61,7 +57,7 @@ def test_fewer_chips_are_tried_afterwards() -> None:
 
 
 def test_what_fits_nowhere_tells_nothing_before() -> None:
-    asked = job("llama3-405b", "8xh100-sxm", 64)
+    asked = Job("llama3-405b", "8xh100-sxm", 64)
     told = [
         closed.best for closed in planning(Question(asked, families=False))
     ]
@@ -71,7 +67,7 @@ def test_what_fits_nowhere_tells_nothing_before() -> None:
 
 def test_a_paper_has_its_own_closed_form() -> None:
     """Which is the answer, so that nothing changes it."""
-    asked = job("gpt3-175b", "256xa100-80gb", 256, "lbl-2024")
+    asked = Job("gpt3-175b", "256xa100-80gb", 256, assumptions="lbl-2024")
     found = plan(asked, families=False).best
     for closed in planning(Question(asked, families=False)):
         assert closed.best.step_time_s == found.step_time_s

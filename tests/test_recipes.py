@@ -10,7 +10,6 @@ from meshwright import Job, plan
 from meshwright.layout import practice, rules
 from meshwright.search import (
     Space,
-    nearest_recipe,
     ran,
     recipe_families,
     recipe_layouts,
@@ -46,20 +45,6 @@ def test_every_recipe_is_legal_where_it_is_published_and_keeps_the_conventions(
         assert not practice.broken_conventions(p.job, p.layout)
 
 
-def test_the_nearest_recipe_is_of_the_model_and_family_of_chips() -> None:
-    """Precision first, then the chip, then numbers of chips and tokens."""
-    llama = nearest_recipe(Job("llama3-70b", "512xh100-sxm", 512))
-    assert (llama.tp, llama.cp, llama.pp, llama.v) == (4, 2, 4, 5)
-    long = nearest_recipe(
-        Job("llama3-405b", "16384xh100-sxm", 128, seq=131072)
-    )
-    assert (long.tp, long.cp, long.pp) == (8, 16, 16)
-    assert nearest_recipe(Job("llama3-70b", "512xa100-80", 512)) is None, (
-        "none for such chips"
-    )
-    assert nearest_recipe(Job("gpt2", "8xh100-sxm", 8)) is None
-
-
 def test_a_plan_says_what_the_recipe_costs() -> None:
     """Its row is the prediction of its layout; one that cannot be laid out is named."""
     job = Job("llama3-8b", "8xh100-sxm", 64, framework=BRIDGE)
@@ -84,6 +69,7 @@ def test_a_plan_says_what_the_recipe_costs() -> None:
 
 
 LLAMA = {"seq": 8192, "precision": "bf16"}
+(PAPER,) = (r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"])
 PUBLISHED = {"tp": (8,), "cp": (1,), "pp": (16,), "dp": (128,), "zero": (1,)}
 
 
@@ -161,26 +147,20 @@ def test_the_chips_of_a_published_layout_are_a_size_of_its_run() -> None:
 )
 def test_a_run_shows_nothing_of_another_job(changed: dict) -> None:
     """Fewer replicas to shard over, longer sequences, other numbers, another program or model."""
-    (paper,) = (
-        r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"]
-    )
     same = {
         "model": "llama3-405b",
         "cluster": "16384xh100-sxm",
         "batch": 2048,
         **LLAMA,
     }
-    assert ran(Job(**same), paper)
-    assert ran(Job(**{**same, "cluster": "16384xh200"}), paper)
-    assert not ran(Job(**{**same, **changed}), paper)
+    assert ran(Job(**same), PAPER)
+    assert ran(Job(**{**same, "cluster": "16384xh200"}), PAPER)
+    assert not ran(Job(**{**same, **changed}), PAPER)
 
 
 def test_a_recipe_that_does_not_say_its_chunks_is_tried_with_each() -> None:
     job = Job("llama3-405b", "16384xh100-sxm", "2048seq", **LLAMA)
-    (paper,) = (
-        r for r in recipes() if r.chips == 16384 and r.seq == LLAMA["seq"]
-    )
-    found, why = recipe_layouts(job, paper)
+    found, why = recipe_layouts(job, PAPER)
     assert not why and len({p.layout.interleave for p in found}) > 2
     assert found[0].step_time_s == min(p.step_time_s for p in found)
 

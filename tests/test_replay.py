@@ -40,18 +40,12 @@ OVERLAPPED = replace(
 )
 
 
-@pytest.mark.parametrize(
-    "schedule", [name for name in SCHEDULES if "dualpipe" not in name]
-)
 @pytest.mark.parametrize("batch", [24, 64])
-def test_closed_form_and_replay_take_the_same_step_in_a_run(
-    schedule: str, batch: int
-) -> None:
-    """Without a barrier between steps, with as many microbatches as zero bubble asks for or three a
-    stage.
+def test_zero_bubble_alone_and_in_a_run(batch: int) -> None:
+    """ZB-H2 without a barrier between steps, Qi et al. 2024, table 2: of equal stages (7 hops of
+    F + I - 2 W) as its closed form says; a step by itself takes longer, and that is said.
     """
-    interleave = 2 if SCHEDULES[schedule].chunks(7) == 7 else 1
-    layout = Layout(tp=8, pp=8, dp=1, schedule=schedule, interleave=interleave)
+    layout = Layout(tp=8, pp=8, dp=1, schedule="zb-h2")
     alone, in_run = (
         replay(predict(replace(job(a), batch=batch), layout))
         for a in (LAYERS_ONLY, OVERLAPPED)
@@ -64,16 +58,13 @@ def test_closed_form_and_replay_take_the_same_step_in_a_run(
         >= in_run.exact_s * (1 - 1e-9)
     )
     f, i, w = in_run.stages[0]
-    if schedule == "zb-h2":
-        assert in_run.exact_s == pytest.approx(
-            batch * (f + i + w) + max(0, 7 * (f + i - 2 * w))
-        )
-        assert in_run.bubble_fraction == pytest.approx(
-            1 - batch * (f + i + w) / in_run.exact_s
-        )
-        assert "a step by itself takes" in in_run.notes[0] and not alone.notes
-    if not schedule_named(schedule).split_backward:
-        assert in_run.exact_s == alone.exact_s and in_run.notes == ()
+    assert in_run.exact_s == pytest.approx(
+        batch * (f + i + w) + max(0, 7 * (f + i - 2 * w))
+    )
+    assert in_run.bubble_fraction == pytest.approx(
+        1 - batch * (f + i + w) / in_run.exact_s
+    )
+    assert "a step by itself takes" in in_run.notes[0] and not alone.notes
 
 
 @pytest.mark.parametrize(
@@ -165,6 +156,8 @@ def test_a_prediction_replays_stages_that_differ(
     p = predict(one, Layout(pp=4, schedule=schedule, interleave=interleave))
     exact = replay(p)
     assert exact.closed_s == pytest.approx(exact.exact_s, rel=1e-9)
+    assert kind.split_backward or not exact.notes
+    assert min(p.time_s.values()) >= -1e-9
     assert sum(p.time_s.values()) == pytest.approx(p.step_time_s, rel=1e-12)
     bound = whole_step(
         p.job, p.layout, model_cost(p.job, p.layout)

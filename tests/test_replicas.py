@@ -13,7 +13,6 @@ from meshwright import (
     Job,
     Layout,
     Prediction,
-    cluster,
     dump_job,
     load_job,
     predict,
@@ -80,13 +79,6 @@ def test_without_a_layout_every_chip_is_a_replica(
     assert p.layout.dp == 16
     line = "predict llama3.2-1b --on 16xh100-sxm --batch 64seq"
     assert shell.json(line)["step_time_s"] == p.step_time_s
-
-
-def test_another_cluster_has_other_replicas() -> None:
-    job = replace(JOB, layout=Layout(tp=8, pp=4))
-    assert predict(job).layout.dp == 8
-    other = replace(job, cluster=cluster("512xh100-sxm"))
-    assert predict(other).layout.dp == 16
 
 
 @pytest.mark.parametrize(

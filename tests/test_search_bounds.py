@@ -24,7 +24,7 @@ from meshwright.describe.job import OPTIMIZERS
 from meshwright.describe.slices import axes
 from meshwright.search import Space, brute, search
 from meshwright.step import oom
-from spaces import bare, random_job, with_memory
+from spaces import CHIP, FLAT, bare, random_job, with_memory
 
 
 @pytest.mark.parametrize(("relaxed", "most"), [(False, 0.05), (True, 0.01)])
@@ -143,9 +143,7 @@ def test_what_fits_only_between_the_fewest_and_the_most_replicas(
     """On chips with just the room for it: one replica holds too many states, the most cannot run
     or hold too many microbatches.
     """
-    flat = Network("one level", (Dim("near", 9e11, 1e-6),))
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    job = Job(model, Cluster(chip, flat, chips), batch)
+    job = Job(model, Cluster(CHIP, FLAT, chips), batch)
     space = Space(**{**ONE, **choices}, relaxed=True)
     own = brute(job, space.but(dp=dp), 9).rows
     job = oom.with_room_for(job, 1.001 * min(row.bytes for row in own))
@@ -159,13 +157,8 @@ def test_a_single_replica_may_need_less_than_two() -> None:
     """It gathers and scatters nothing: of two chips with room for one layer's weights, gradients
     and a small state, but not for half of them beside a whole layer and its gradient, the relaxed
     search uses one."""
-    network, small = (
-        Network("one level", (Dim("near", 9e11, 1e-6),)),
-        OPTIMIZERS["adafactor"],
-    )
+    small, two_chips = OPTIMIZERS["adafactor"], Cluster(CHIP, FLAT, 2)
     model = Model("m", 1, 2048, 16, 8192, 0, 128)
-    chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-    two_chips = Cluster(chip, network, 2)
     job = Job(model, two_chips, 2, optimizer=small, framework="unknown")
     one, two = (
         predict(job, Layout(dp=dp, zero=3)).memory_use.total for dp in (1, 2)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshwright import BadInput, Chip, Cluster, Dim, Job, Model, Network
+from meshwright import BadInput, Cluster, Dim, Job, Model, Network
 from meshwright.describe.assumptions import SETS
 from meshwright.search import Space, brute, search
-from spaces import SEARCHED, hybrid, random_job
+from spaces import CHIP, SEARCHED, hybrid, random_job
 
 EVERY = 10**7
 """More than the layouts of any of these spaces."""
@@ -90,8 +90,7 @@ def rivals(rng: random.Random) -> tuple[Job, Space]:
     else:
         pp = tp = 2
         near, far = Dim("near", 3e11, 1e-6, 4), Dim("far", 2.5e10, 5e-6)
-        chip = Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12)
-        cluster = Cluster(chip, Network("two", (near, far)), 16)
+        cluster = Cluster(CHIP, Network("two", (near, far)), 16)
         vocab = rng.randrange(30_000, 150_000, 1000)
         model = Model("head", 3, 768, 6, 3072, vocab, 256, gated=False)
         job = Job(model, cluster, 8, assumptions=SETS[rng.choice(PAPERS)])

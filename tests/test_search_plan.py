@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from meshwright import (
-    Chip,
     Cluster,
     Dim,
     Layout,
@@ -32,13 +31,10 @@ from meshwright.search import Space, brute, search
 from meshwright.step import oom
 from meshwright.sweep import vary
 from shell import Shell
+from spaces import CHIP
 
 EXACT = replace(REALISTIC, name="exact")
 """The same numbers of a set that was compared with no runs: no two layouts are ties."""
-
-
-def job_of(name: str, on: str, batch: int) -> Job:
-    return Job(name, on, batch)
 
 
 UNFILLED = [
@@ -54,7 +50,7 @@ def test_chips_that_fill_no_nodes(name: str, on: str, batch: int) -> None:
     """A strict search finds what brute force finds, each on all chips and where `predict` puts it;
     a relaxed one finds nothing slower.
     """
-    job = job_of(name, on, batch)
+    job = Job(name, on, batch)
     space = Space(relaxed=False, schedule="1f1b", zero=(1, 3), cp=1)
     found = search(job, space, 10)
     assert found.rows and found.rows == brute(job, space, 10).rows
@@ -73,7 +69,7 @@ def test_the_front_of_time_and_memory(relaxed: bool) -> None:
     net = Network("n", (Dim("near", 4e11, 1e-6, 4), Dim("far", 5e10, 5e-6)))
     job = Job(
         Model("m", 8, 1024, 8, 4096, 1000, 512),
-        Cluster(Chip("c", {"bf16": 3e14}, 1e13, 8e10, 2e12), net, 8),
+        Cluster(CHIP, net, 8),
         16,
         assumptions=EXACT,
     )
@@ -116,7 +112,7 @@ ASKED = [
 def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
     name: str, on: str, batch: int
 ) -> None:
-    found = plan(job_of(name, on, batch), top=3)
+    found = plan(Job(name, on, batch), top=3)
     for p in (found.best, *found.alternatives):
         assert not rules.broken(
             p.job, p.layout, (*rules.ALWAYS, rules.EVEN_BATCH)
@@ -134,8 +130,8 @@ def test_leaves_that_are_not_full_keep_no_node_idle(chips: int) -> None:
     """125 nodes in leaves of 32 with a spine that is no slower are as good as 125 nodes on one
     network, and 112 are used without leave: 28 in each leaf.
     """
-    flat = plan(job_of("llama3-70b", f"{chips}xh100-sxm", 512), top=1)
-    leaves = plan(job_of("llama3-70b", f"{chips}xsuperpod-h100", 512), top=1)
+    flat = plan(Job("llama3-70b", f"{chips}xh100-sxm", 512), top=1)
+    leaves = plan(Job("llama3-70b", f"{chips}xsuperpod-h100", 512), top=1)
     assert leaves.best.layout.chips == flat.best.layout.chips == 896
     tie = 1 + resolution(leaves.best.job)
     assert leaves.best.step_time_s <= tie * flat.best.step_time_s
@@ -146,7 +142,7 @@ def test_faster_links_slow_no_answer_by_more_than_a_tie() -> None:
     """The simplest of a tie may be slower on a faster machine than that of a slower one, the
     fastest of all layouts never.
     """
-    job = job_of("llama3-70b", "512xh100-sxm", 512)
+    job = Job("llama3-70b", "512xh100-sxm", 512)
     fastest = answer = inf
     tie = 1 + resolution(job)
     for gbit in (200, 400, 800, 1600):
@@ -190,7 +186,7 @@ def test_decimal_millions_are_never_meant_to_the_last_sequence() -> None:
 
 def test_what_would_make_it_fit_is_the_least_and_true() -> None:
     """24 chips are enough for what 8 cannot hold (not 32)."""
-    job = job_of("llama3-70b", "8xh100-sxm", 64)
+    job = Job("llama3-70b", "8xh100-sxm", 64)
     notes = plan(job).notes
     assert any(note.startswith("24 chips") for note in notes)
     assert search(
@@ -211,7 +207,7 @@ def test_lighter_numbers_and_optimizers_are_suggested_where_they_help() -> (
     for share in (0.55, 0.65, 0.75, 0.85, 0.95):
         base = Job(
             small,
-            Cluster(Chip("c", {"bf16": 3e14}, 1e13, 1e12, 2e12), net, 1),
+            Cluster(replace(CHIP, hbm_bytes=1e12), net, 1),
             1,
             assumptions=_bare(),
         )
@@ -250,7 +246,7 @@ def test_a_batch_that_keeps_more_chips_from_helping_is_named(
     """FSDP shards over dp, which a batch of 4 sequences holds at 4: no number of chips fits, and
     as many more sequences do. 64 sequences leave room for more chips as they are.
     """
-    job = replace(job_of("llama3-8b", "4xrtx-4090", batch), seq=2048)
+    job = replace(Job("llama3-8b", "4xrtx-4090", batch), seq=2048)
     space = Space(recompute=("full",), zero=3, tp=1, cp=1, pp=1)
     (note,) = (n for n in plan(job, space).notes if "of this kind" in n)
     chips = int(re.search(r"(\d+) chips of this kind", note)[1])
@@ -275,7 +271,7 @@ def _bare():
 
 
 def test_the_answer_says_among_what_it_is_the_fastest() -> None:
-    job = job_of("llama3-8b", "8xh100-sxm", 16)
+    job = Job("llama3-8b", "8xh100-sxm", 16)
     free, pinned = plan(job), plan(job, Space(zero=1, tp=2))
     relaxed = plan(job, Space(zero=1, tp=2, relaxed=True))
     assert "uneven batches (--relaxed)" in pinned.untried
@@ -380,7 +376,7 @@ def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(
     asked, sentences = NOWHERE_LEGAL[case]
     found = plan(
         replace(
-            job_of("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)
+            Job("llama3-8b", "8xh100-sxm", 64), framework=profile(framework)
         ),
         Space(**asked),
     )
@@ -395,7 +391,7 @@ def test_what_decides_is_said_before_what_does_not() -> None:
     named beyond the strategies, and what is not tried, come after the reason.
     """
     found = plan(
-        job_of("llama3-8b", "501xh100-sxm", 512),
+        Job("llama3-8b", "501xh100-sxm", 512),
         Space(tp=3, schedule="gpipe"),
     )
     said = " ".join(found.notes)
@@ -409,7 +405,7 @@ def test_a_schedule_that_is_at_fault_is_named() -> None:
     one stage.
     """
     found = plan(
-        job_of("llama3-8b", "8xh100-sxm", 256),
+        Job("llama3-8b", "8xh100-sxm", 256),
         Space(schedule="dualpipev", dp=8, microbatch=32),
     )
     assert any(

@@ -69,17 +69,6 @@ def answers(found: Plan) -> list:
     return [p for p in (found.best, *found.alternatives) if p]
 
 
-def test_a_layout_is_shown_once() -> None:
-    """Of one replica all ZeRO stages are the same."""
-    job = bare(Job("gpt2", "1xh100-sxm", 8))
-    space = Space(
-        microbatch=(1, 2), recompute="none", zero=(1, 3), relaxed=False
-    )
-    found = plan(job, space, families=False)
-    assert {p.layout.microbatch for p in answers(found)} == {1, 2}
-    assert found.searched == len(answers(found)) == 2
-
-
 def test_a_paper_is_answered_by_its_closed_form() -> None:
     job = Job("gpt3-175b", "64xa100-80", 64, assumptions="lbl-2024")
     assert predict(job, Layout(tp=8, pp=8)).replayed_s is None

@@ -145,53 +145,39 @@ def test_a_pinned_value_is_the_fastest_with_it_as_in_the_table() -> None:
             assert choice.prediction.merit_s >= fastest.merit_s * (1 - 1e-12)
 
 
-def test_order_and_chunks_are_choices_of_pipelines() -> None:
-    """Of one stage they are not said to cost nothing; pinned, pipelines are searched."""
-    best = plan(BIG, FEW.but(pp=1), top=1).best
-    assert best and best.layout.pp == 1
-    near = [
-        c
-        for c in neighbours(BIG, best.layout)
-        if c.field in ("interleave", "schedule")
+@pytest.mark.parametrize(
+    ("job", "space", "axis", "fields"),
+    [
+        (BIG, FEW.but(tp=4, zero=(1, 3)), "pp", {"interleave", "schedule"}),
+        (JOB, Space(pp=1, recompute="none"), "tp", {"sequence_parallel"}),
+    ],
+)
+def test_what_several_ranks_choose_is_no_choice_of_one(
+    job: Job, space: Space, axis: str, fields: set[str]
+) -> None:
+    """Of one rank it is not said to cost nothing; pinned, more ranks are searched, where there may
+    be any."""
+    said = f"nothing at {axis} 1"
+    alone = space.but(**{axis: 1})
+    best = plan(job, alone, top=1).best
+    assert best and getattr(best.layout, axis) == 1
+    near = [c for c in neighbours(job, best.layout) if c.field in fields]
+    none = [
+        c for c in pin_values(job, alone, best.layout) if c.field in fields
     ]
-    assert near and all(c.prediction is None for c in near)
-    assert all("changes nothing at pp 1" in c.why for c in near)
-    only = FEW.but(tp=4, zero=(1, 3), pp=(1, 2, 4))
-    one = plan(BIG, only.but(pp=1), top=1).best
-    assert one
+    for choice in (*near, *none):
+        assert choice.prediction is None and said in choice.why
+    more = space.but(**{axis: (1, 2, 4)})
     found = [
         c
-        for c in pin_values(BIG, only, one.layout)
-        if c.field in ("interleave", "schedule") and c.prediction
+        for c in pin_values(job, more, best.layout)
+        if c.field in fields and c.prediction
     ]
-    assert {c.field for c in found} == {"interleave", "schedule"}
-    assert all(c.prediction.layout.pp > 1 for c in found if c.prediction)
-    none = list(pin_values(BIG, only.but(pp=1), one.layout))
-    assert all(
-        "changes nothing at pp 1" in c.why
-        for c in none
-        if c.field in ("interleave", "schedule")
-    )
-
-
-def test_sequence_parallelism_is_a_choice_of_tp() -> None:
-    """Of one rank nothing is said to be without it; pinned, more are searched."""
-    small = Space(pp=1, tp=(1, 2), recompute="none")
-    best = plan(JOB, small, top=1).best
-    assert best and best.layout.tp == 1
-    (near,) = [
-        c
-        for c in neighbours(JOB, best.layout)
-        if c.field == "sequence_parallel"
-    ]
-    assert near.prediction is None and "nothing at tp 1" in near.why
-    (found,) = [
-        c
-        for c in pin_values(JOB, small, best.layout)
-        if c.field == "sequence_parallel"
-    ]
-    assert found.prediction and found.prediction.layout.tp == 2
-    assert not found.prediction.layout.sequence_parallel
+    assert {c.field for c in near} == {c.field for c in found} == fields
+    for choice in found:
+        layout = choice.prediction.layout
+        assert getattr(layout, axis) > 1
+        assert getattr(layout, choice.field) == choice.value
 
 
 def test_a_value_that_no_published_run_has_says_so() -> None:

@@ -19,6 +19,7 @@ from meshwright.prediction.certainty import resolution
 from meshwright.search import NUMERICS, all_settings, offers
 from refusals import refusal
 
+DENSE = ("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16")
 SMALL = ("qwen3-30b-a3b", "16xh100-sxm", "128seq", 4096, "bf16")
 QWEN = ("qwen3-235b-a22b", "256xh100-sxm", "8192seq", 4096, "fp8")
 OSS = ("gpt-oss-120b", "64xh100-sxm", "512seq", 4096, "bf16")
@@ -45,32 +46,27 @@ def planned(asked: tuple[str, str, str, int, str]) -> Plan:
 
 
 @pytest.mark.parametrize(
-    "asked, absent",
+    ("asked", "setting", "values"),
     [
-        (("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16"), "dispatcher"),
-        (("gpt-oss-120b", "64xmi300x", "64seq", 4096, "bf16"), "dispatcher"),
-        (("llama3-8b", "8xmi300x", "64seq", 8192, "bf16"), "cuda_graphs"),
-        (("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16"), "float8"),
-        (("llama3-8b", "8xb200", "64seq", 8192, "fp4"), "tp_overlap"),
+        (DENSE, "dispatcher", None),
+        (("gpt-oss-120b", "64xmi300x", "64seq", 4096, "bf16"), "dispatcher", None),
+        (("llama3-8b", "8xmi300x", "64seq", 8192, "bf16"), "cuda_graphs", None),
+        (DENSE, "float8", None),
+        (("llama3-8b", "8xb200", "64seq", 8192, "fp4"), "tp_overlap", None),
+        # graphs of the whole iteration go without experts only
+        (OSS, "cuda_graphs", ("parts",)),
+        (LLAMA, "cuda_graphs", ("parts", "full")),
+        # DeepEP is not for the chips of an NVL72 rack
+        (("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8"), "dispatcher", ("hybridep",)),
+        (QWEN, "dispatcher", ("deepep", "hybridep")),
     ],
-)
-def test_what_a_chip_a_model_or_its_numbers_cannot_run_is_not_offered(
-    asked: tuple[str, str, str, int, str], absent: str
+)  # fmt: skip
+def test_what_a_chip_a_model_and_its_numbers_run_is_offered(
+    asked: tuple[str, str, str, int, str],
+    setting: str,
+    values: tuple[str, ...] | None,
 ) -> None:
-    assert absent not in offers(job(*asked))
-
-
-def test_graphs_of_the_whole_iteration_are_offered_without_experts_only() -> (
-    None
-):
-    assert offers(job(*OSS))["cuda_graphs"] == ("parts",)
-    assert offers(job(*LLAMA))["cuda_graphs"] == ("parts", "full")
-
-
-def test_deepep_is_not_for_the_chips_of_an_nvl72_rack() -> None:
-    rack = ("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8")
-    assert offers(job(*rack))["dispatcher"] == ("hybridep",)
-    assert offers(job(*QWEN))["dispatcher"] == ("deepep", "hybridep")
+    assert offers(job(*asked)).get(setting) == values
 
 
 def test_what_is_stated_is_not_offered() -> None:
@@ -211,8 +207,7 @@ def test_of_settings_that_tie_the_ones_that_a_framework_has_win() -> None:
     both = Space(software={"dispatcher": ("deepep", "hybridep")})
     assert plan(job(*SMALL), both).settings == {"dispatcher": "deepep"}
     none = Space(software={"cuda_graphs": ("parts", "off")}, tp=1)
-    dense = ("llama3-8b", "8xh100-sxm", "64seq", 8192, "bf16")
-    assert plan(job(*dense), none).settings == {"cuda_graphs": "off"}
+    assert plan(job(*DENSE), none).settings == {"cuda_graphs": "off"}
 
 
 def test_what_a_plan_may_choose_keeps_the_numbers_of_the_training() -> None:

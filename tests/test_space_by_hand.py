@@ -18,7 +18,6 @@ from meshwright import (
     Job,
     Layout,
     Model,
-    MoE,
     Network,
     assumptions,
 )
@@ -80,24 +79,6 @@ def values(at: Job, space: Space, *names: str) -> set[Any]:
 ALONE = Space(tp=(1,), cp=(1,), pp=(1,), microbatch=(1,), schedule=("1f1b",))
 
 
-def test_stages_that_a_node_may_shard() -> None:
-    """ZeRO 2 and 3 over a node of 4 too, where there are several: 6 nodes are 6 groups; as asked
-    otherwise."""
-
-    def groups(at: Job, **asked: Any) -> set[Any]:
-        space = ALONE.but(recompute=("none",), **asked)
-        return values(at, space, "zero", "dp_replicate")
-
-    plain = {(zero, 1) for zero in range(4)}
-    at = job(batch=24)
-    assert groups(at) == plain | {(2, 6), (3, 6)}
-    assert groups(job(chips=4)) == plain
-    one = replace(NET, dims=(Dim("all", 1e9, 0.0, size=64),))
-    assert groups(replace(at, cluster=Cluster(CHIP, one, 24))) == plain
-    asked = groups(at, zero=(0, 1), dp_replicate=(1, 2))
-    assert asked == {(0, 1), (1, 1), (1, 2)}
-
-
 @pytest.mark.parametrize(
     ("rule", "layers", "pp", "tried"),
     [
@@ -123,12 +104,11 @@ def test_a_rule_is_tried_where_it_deals_layers_otherwise(
     assert values(at, space, "stages") == {"even", *([rule] if tried else [])}
 
 
-def test_options_that_change_nothing_are_left_out() -> None:
-    """Experts need sequence parallelism; with flash attention selective recomputation is none."""
+def test_recomputation_that_changes_nothing_is_left_out() -> None:
+    """With flash attention selective recomputation is none, but for who asks for it."""
     how = assumptions("lbl-2024")
     base = replace(job(batch=24, how=how), attention_kernel="flash")
     plain = replace(base, attention_kernel="unfused")
-    moe = replace(base, model=replace(DENSE, moe=MoE(12, 2, 60)))
 
     def ways(at: Job, **asked: Any) -> set[Any]:
         return values(at, ALONE.but(zero=(1,), **asked), "recompute")
@@ -136,30 +116,6 @@ def test_options_that_change_nothing_are_left_out() -> None:
     assert ways(base) == {"none", "full"}
     assert ways(base, recompute=("selective",)) == {"selective"}
     assert ways(plain) == {"none", "selective", "full"}
-
-    def cut(at: Job, **asked: Any) -> set[Any]:
-        space = ALONE.but(zero=(1,), tp=(2,), recompute=("full",), **asked)
-        return values(at, space, "sequence_parallel")
-
-    assert cut(base) == {True, False}
-    assert cut(moe) == {True}
-    assert cut(moe, sequence_parallel=(False,)) == set()
-
-    def pipes(*schedules: str, chunks: int) -> set[Any]:
-        space = ALONE.but(
-            zero=(1,),
-            pp=(3,),
-            recompute=("full",),
-            schedule=schedules,
-            interleave=(chunks,),
-        )
-        return values(base, space, "schedule", "interleave")
-
-    assert pipes("1f1b", "interleaved", chunks=1) == {("1f1b", 1)}
-    assert pipes("zbv", "interleaved", chunks=2) == {
-        ("zbv", 2),
-        ("interleaved", 2),
-    }
 
 
 def test_chunks_that_are_tried() -> None:

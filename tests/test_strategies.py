@@ -62,7 +62,7 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
         1,
         1,
     ]
-    every = shell.json(f"plan {FIGURE_1} --pareto")
+    every = shell.json(f"plan {FIGURE_1}")
     best = every["best"]
     assert best["step_time_s"] == pytest.approx(2.9611778793021, rel=1e-9)
     assert [best["layout"][k] for k in ("tp", "cp", "pp", "dp", "scheme")] == [
@@ -82,14 +82,6 @@ def test_plan_finds_the_published_optimum_of_each_strategy(
     )
     times = [p["step_time_s"] for p in (best, *every["alternatives"])]
     assert times == sorted(times) and len(times) == 10
-    front = every["pareto"]
-    assert alone["pareto"] is None and len(front) > 1
-    for faster, leaner in zip(front, front[1:], strict=False):
-        assert faster["step_time_s"] < leaner["step_time_s"]
-        assert (
-            faster["memory_bytes"]["allocated"]
-            > leaner["memory_bytes"]["allocated"]
-        )
 
 
 def spaces(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,15 @@ JOB = Job(
     batch=128,
     layout=Layout(tp=2, dp=32, zero=1),
 )
+
+
+def card(over: str, *points: SweepPoint) -> str:
+    """The first screen of a sweep."""
+    return text_of(Sweep(over, points))
+
+
+def text_of(found: Sweep) -> str:
+    return "\n".join(line.plain for line in sweep_card(found).lines(200))
 
 
 def test_values() -> None:
@@ -72,66 +83,49 @@ def test_sets_of_assumptions_reckon_one_run_in_its_numbers() -> None:
     assert said == {JOB.precision}
 
 
-CHANGES = {
-    "chips": (128, lambda j: j.cluster.chips, 128),
-    "on": ("16xa100-80", lambda j: j.cluster.chip.name, "a100-80"),
-    "batch": ("4Mi", lambda j: j.batch, 512),
-    "seq": (16384, lambda j: (j.T, j.batch), (16384, 64)),
-    "model": ("llama3-70b", lambda j: j.model.name, "llama3-70b"),
-    "model.layers": ("40", lambda j: j.model.layers, 40),
-    "precision": ("fp8", lambda j: j.precision.compute, "fp8"),
-    "precision.gradient_bytes": (2, lambda j: j.precision.gradient_bytes, 2),
-    "assumptions": ("lbl-2024", lambda j: j.assumptions.name, "lbl-2024"),
-    "assumptions.chip.model": (
-        "roofline",
-        lambda j: j.assumptions.chip,
-        ChipTime("roofline"),
-    ),
-    "assumptions.chip.optimizer": (
-        3.0,
-        lambda j: j.assumptions.chip.optimizer,
-        3.0,
-    ),
-    "assumptions.network.efficiency": (
-        0.5,
-        lambda j: j.assumptions.network.efficiency,
-        0.5,
-    ),
-    "assumptions.count.causal": (
-        "full",
-        lambda j: j.assumptions.count.causal,
-        "full",
-    ),
-    "cluster.network.dims[1].bandwidth": (
-        "400 Gbit/s",
-        lambda j: j.cluster.network.dims[1].bandwidth,
-        5e10,
-    ),
-    "network.ib.bandwidth": (
-        "800 Gbit/s",
-        lambda j: j.cluster.network.dims[1].bandwidth,
-        1e11,
-    ),
-    "network": ("dgx-a100", lambda j: j.cluster.network.name, "dgx-a100"),
-    "chip.hbm_bytes": ("40 GB", lambda j: j.cluster.chip.hbm_bytes, 4e10),
-    "chip.matrix_flops.bf16": (
-        "1 PFLOP/s",
-        lambda j: j.cluster.chip.matrix_flops["bf16"],
-        1e15,
-    ),
-    "zero": (3, lambda j: j.layout.zero, 3),
-    "layout.tp": (8, lambda j: (j.layout.tp, j.layout.dp), (8, 8)),
-}
+def at(thing: Any, path: str) -> Any:
+    """The value at a dotted path of fields, numbers and keys."""
+    for name in path.split("."):
+        if isinstance(thing, tuple):
+            thing = thing[int(name)]
+        elif isinstance(thing, Mapping):
+            thing = thing[name]
+        else:
+            thing = getattr(thing, name)
+    return thing
 
 
-@pytest.mark.parametrize("path", CHANGES)
-def test_vary(path: str) -> None:
-    value, seen, expected = CHANGES[path]
+NEXT = "cluster.network.dims.1.bandwidth"
+CHANGES = [
+    ("chips", 128, {"cluster.chips": 128}),
+    ("on", "16xa100-80", {"cluster.chip.name": "a100-80"}),
+    ("batch", "4Mi", {"batch": 512}),
+    ("seq", 16384, {"T": 16384, "batch": 64}),
+    ("model", "llama3-70b", {"model.name": "llama3-70b"}),
+    ("model.layers", "40", {"model.layers": 40}),
+    ("precision", "fp8", {"precision.compute": "fp8"}),
+    ("precision.gradient_bytes", 2, {"precision.gradient_bytes": 2}),
+    ("assumptions", "lbl-2024", {"assumptions.name": "lbl-2024"}),
+    ("assumptions.chip.model", "roofline", {"assumptions.chip": ChipTime("roofline")}),
+    ("assumptions.chip.optimizer", 3.0, {"assumptions.chip.optimizer": 3.0}),
+    ("assumptions.network.efficiency", 0.5, {"assumptions.network.efficiency": 0.5}),
+    ("assumptions.count.causal", "full", {"assumptions.count.causal": "full"}),
+    ("cluster.network.dims[1].bandwidth", "800 Gbit/s", {NEXT: 1e11}),
+    ("network.ib.bandwidth", "800 Gbit/s", {NEXT: 1e11}),
+    ("network", "dgx-a100", {"cluster.network.name": "dgx-a100"}),
+    ("chip.hbm_bytes", "40 GB", {"cluster.chip.hbm_bytes": 4e10}),
+    ("chip.matrix_flops.bf16", "1 PFLOP/s", {"cluster.chip.matrix_flops.bf16": 1e15}),
+    ("zero", 3, {"layout.zero": 3}),
+    ("layout.tp", 8, {"layout.tp": 8, "layout.dp": 8}),
+]  # fmt: skip
+"""Field of a sweep, value, and what is so of the job then, and was not before."""
+
+
+@pytest.mark.parametrize(("path", "value", "expected"), CHANGES)
+def test_vary(path: str, value: Any, expected: dict[str, Any]) -> None:
     changed = vary(JOB, path, value)
-    assert seen(changed) == expected
-    assert seen(JOB) != expected or path.endswith("dims[1].bandwidth"), (
-        "the field really changes"
-    )
+    for where, what in expected.items():
+        assert at(changed, where) == what != at(JOB, where)
 
 
 def test_a_field_varies_where_the_option_has_it() -> None:
@@ -166,31 +160,6 @@ def test_a_changed_cluster_has_no_wrong_name() -> None:
         vary(JOB, "network.ib.bandwidth", "1 GB/s").cluster.network.dims[0]
         == JOB.cluster.network.dims[0]
     )
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "words"),
-    [
-        ("bogus", 1, "bogus"),
-        ("chips", "many", "chips"),
-        ("chips", -1, "chips"),
-        ("batch", "x", "batch"),
-        ("network.bogus.bandwidth", 1, "bogus"),
-        ("network.dims[7].bandwidth", 1, "7"),
-        ("network.ib.bandwidth", "3 s", "B/s"),
-        ("model.heads", 7, "heads"),
-        ("model.moe.experts", 8, "model.moe"),
-        ("chip", "bogus", "chip"),
-        ("", 1, "field"),
-        ("tp.x", 1, "tp.x"),
-    ],
-)
-def test_impossible_changes_are_sentences(
-    path: str, value: object, words: str
-) -> None:
-    with refusal(".*") as caught:
-        vary(JOB, path, value)  # type: ignore[arg-type]
-    assert words in str(caught.value)
 
 
 def test_a_fixed_layout_fills_each_cluster() -> None:
@@ -279,23 +248,17 @@ def test_a_published_recipe_is_an_answer_whatever_its_risk() -> None:
     ran = replace(
         told, points=(told.points[0], replace(told.points[1], ran=True))
     )
-    texts = [
-        "\n".join(x.plain for x in sweep_card(of).lines(100))
-        for of in (told, ran)
-    ]
-    assert risky.verdict in texts[0] and risky.verdict not in texts[1]
+    assert risky.verdict in text_of(told)
+    assert risky.verdict not in text_of(ran)
     assert [row["fits"] for row in ran.rows()] == [True, True]
 
 
 def test_chips_that_are_idle_are_said_of_every_value() -> None:
     """Not of the fastest alone, beside which the others' rates say too much."""
     half, most = (predict(JOB, replace(JOB.layout, dp=dp)) for dp in (16, 24))
-    points = (SweepPoint(1, JOB, half), SweepPoint(2, JOB, most))
-    card = [x.plain for x in sweep_card(Sweep("seq", points)).lines(200)]
-    assert (
-        "  idle    1: 32 of 64 chips are idle; 2: 16 of 64 chips are idle"
-        in card
-    )
+    told = card("seq", SweepPoint(1, JOB, half), SweepPoint(2, JOB, most))
+    said = "1: 32 of 64 chips are idle; 2: 16 of 64 chips are idle"
+    assert f"\n  idle    {said}\n" in told
 
 
 def test_a_fastest_value_that_no_run_is_like_is_not_alone() -> None:
@@ -306,9 +269,7 @@ def test_a_fastest_value_that_no_run_is_like_is_not_alone() -> None:
     )
 
     def told(*ps: Prediction) -> str:
-        every = tuple(SweepPoint(p.layout.pp, JOB, p) for p in ps)
-        lines = sweep_card(Sweep("pp", every)).lines(200)
-        return "\n".join(x.plain for x in lines)
+        return card("pp", *(SweepPoint(p.layout.pp, JOB, p) for p in ps))
 
     assert unlike.step_time_s < like.step_time_s < slow.step_time_s
     assert "of those that are, pp 4:" in told(slow, unlike, like)
@@ -319,16 +280,10 @@ def test_a_fastest_value_that_no_run_is_like_is_not_alone() -> None:
 def test_clusters_that_are_equal_do_not_bind() -> None:
     """Of a field it says that it does not bind; of whole clusters that would say nothing."""
     p = predict(JOB)
-    points = (SweepPoint("a", JOB, p), SweepPoint("b", JOB, p))
-    card = {
-        over: "\n".join(
-            x.plain for x in sweep_card(Sweep(over, points)).lines(200)
-        )
-        for over in ("on", "seq")
-    }
-    assert "below the model's resolution" in card["on"]
-    assert "does not bind" not in card["on"]
-    assert "seq does not bind" in card["seq"]
+    points = SweepPoint("a", JOB, p), SweepPoint("b", JOB, p)
+    on, seq = (card(over, *points) for over in ("on", "seq"))
+    assert "below the model's resolution" in on and "does not bind" not in on
+    assert "seq does not bind" in seq
 
 
 def test_a_bandwidth_without_a_unit_is_no_point_of_a_sweep(

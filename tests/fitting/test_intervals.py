@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,33 +17,26 @@ from refusals import refusal
 STEP = {name: float(name == "step") for name in PARTS}
 
 
-def one(
+def timed(
     source: str,
-    error: float,
+    measured: float,
+    predicted: float = 1.0,
     kind: str = "a",
     workload: str = "",
     **parts: float,
 ) -> Seen:
+    """A run of so many seconds."""
+    ratio = measured / predicted
+    size = 8, 1e9, 2048
+    of = source, source, "m", "c", "f", "s", kind, "bf16"
+    run = PublishedRun(*of, *size, measured, ratio)
+    share = {**STEP, **parts}
+    return Seen(run, source, kind, math.log(ratio), share, (source, workload))
+
+
+def one(source: str, error: float, **more: Any) -> Seen:
     """A run of 1 s times e^error."""
-    seconds = math.exp(error)
-    run = PublishedRun(
-        source,
-        source,
-        "m",
-        "c",
-        "f",
-        "s",
-        kind,
-        "bf16",
-        8,
-        1e9,
-        2048,
-        seconds,
-        seconds,
-    )
-    return Seen(
-        run, source, kind, error, {**STEP, **parts}, (source, workload)
-    )
+    return timed(source, math.exp(error), **more)
 
 
 def test_runs_weigh_as_much_as_they_tell_beside_those_of_their_source() -> (
@@ -120,29 +114,8 @@ def test_the_resolution_is_where_pairs_are_in_order() -> None:
     """Layouts of one workload: those 2 % apart come out in either order, those 10 % apart do not."""
     of = [one("s", 0.0, workload="w")]
     assert intervals.resolution(of) == intervals.GAPS[-1]
-    far = [timed(1.0, 1.0), timed(1.1, 1.1), timed(1.21, 1.21)]
+    far = [timed("s", s, s, workload="w") for s in (1.0, 1.1, 1.21)]
     assert intervals.resolution(far) == 0.06
-
-
-def timed(measured: float, predicted: float) -> Seen:
-    """A layout of one workload."""
-    ratio = measured / predicted
-    run = PublishedRun(
-        "r",
-        "s",
-        "m",
-        "c",
-        "f",
-        "s",
-        "a",
-        "bf16",
-        8,
-        1e9,
-        2048,
-        measured,
-        ratio,
-    )
-    return Seen(run, "s", "a", math.log(ratio), STEP, ("w",))
 
 
 def test_one_scale_of_an_installation() -> None:

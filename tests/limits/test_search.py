@@ -45,10 +45,21 @@ def same_as_brute(
 
 
 @pytest.mark.parametrize(
-    "name", ["v100", "h100/sparse", "h100-global-nvlink-low-latency/sparse"]
+    ("name", "schedules", "widths"),
+    [
+        ("v100", SCHEDULES, WIDTHS),
+        ("h100/sparse", SCHEDULES, WIDTHS),
+        ("h100-global-nvlink-low-latency/sparse", SCHEDULES, WIDTHS),
+        # three levels
+        ("h100-superpod", SCHEDULES, (1024.0, 2048.0, 3072.0)),
+        ("a100/sparse", ("1f1b",), (16384.0,)),
+        ("a100/sparse", ("zb-h2",), (16384.0,)),
+    ],
 )
-def test_equals_brute_force(name: str) -> None:
-    same_as_brute(preset(name), WIDTHS)
+def test_equals_brute_force(
+    name: str, schedules: tuple[str, ...], widths: tuple[float, ...]
+) -> None:
+    same_as_brute(replace(preset(name), schedules=schedules), widths)
 
 
 CHOICES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -80,21 +91,6 @@ def test_equals_brute_force_under_other_choices(
         f"assumptions.{joint}", switched(getattr(EPOCH, joint), **choice)
     )
     same_as_brute(other(preset("h100/sparse")), (16384.0,))
-
-
-@pytest.mark.parametrize(
-    ("name", "schedules", "widths"),
-    [
-        # three levels
-        ("h100-superpod", SCHEDULES, (1024.0, 2048.0, 3072.0)),
-        ("a100/sparse", ("1f1b",), (16384.0,)),
-        ("a100/sparse", ("zb-h2",), (16384.0,)),
-    ],
-)
-def test_levels_and_schedules(
-    name: str, schedules: tuple[str, ...], widths: tuple[float, ...]
-) -> None:
-    same_as_brute(replace(preset(name), schedules=schedules), widths)
 
 
 @pytest.mark.parametrize("name", ["h100", "h100/sparse"])

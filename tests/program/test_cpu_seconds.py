@@ -9,9 +9,11 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from by_hand import CHIP, MODEL
+from layouts import cut
 from meshwright import (
     Cluster,
     Dim,
@@ -99,21 +101,23 @@ def on_cpu(
 
 
 @pytest.mark.parametrize(
-    ("zero", "messages"),
+    ("words", "messages"),
     [
-        (0, REDUCE),
-        (1, GATHER + SCATTER),
-        (2, GATHER + 3 * SCATTER),  # after each of three microbatches
-        (
-            3,
-            2 * 3 * GATHER + 3 * SCATTER,
-        ),  # gathered before each forward and each backward
+        ("dp4 zero0", REDUCE),
+        ("dp4 zero1", GATHER + SCATTER),
+        # after each of three microbatches
+        ("dp4 zero2", GATHER + 3 * SCATTER),
+        # gathered before each forward and each backward
+        ("dp4 zero3", 2 * 3 * GATHER + 3 * SCATTER),
+        # stages of one layer: weights are whole and gathered once a step, gradients are sharded
+        ("dp2 pp2 zero2", GATHER + 3 * SCATTER),
     ],
 )
-def test_messages_of_a_step(zero: int, messages: float) -> None:
-    """Four replicas, two layers, three microbatches."""
-    found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 3)
-    assert found["dp_comm"] == pytest.approx(REPLICAS * LAYERS * messages)
+def test_messages_of_a_step(words: str, messages: float) -> None:
+    """Two layers, three microbatches."""
+    layout = cut(words)
+    found = cpu_seconds(layout, 3)
+    assert found["dp_comm"] == pytest.approx(layout.dp * LAYERS * messages)
 
 
 def test_groups_between_the_measured_ones_are_not_noted() -> None:
@@ -139,15 +143,6 @@ def test_messages_are_copied_in_and_out_of_flat_buffers(
     )
 
 
-def test_a_pipeline_scatters_after_each_microbatch() -> None:
-    """Two stages of one layer, two replicas each: weights are whole, so that they are gathered once
-    a step, and gradients are sharded, so that each of three microbatches scatters its own."""
-    found = cpu_seconds(Layout(dp=2, pp=2, zero=2), 3)
-    assert found["dp_comm"] == pytest.approx(
-        2 * LAYERS * (GATHER + 3 * SCATTER)
-    )
-
-
 @pytest.mark.parametrize("microbatches", [1, 2, 5])
 def test_gradients_are_added_up_from_the_second_microbatch_on(
     microbatches: int,
@@ -159,19 +154,17 @@ def test_gradients_are_added_up_from_the_second_microbatch_on(
     )
 
 
-@pytest.mark.parametrize("zero", [0, 1])
-def test_every_rank_updates_every_tensor_or_its_part(zero: int) -> None:
-    found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 2)
+@pytest.mark.parametrize(
+    ("zero", "model", "tensors"),
+    [(0, NORMED, TENSORS), (1, NORMED, TENSORS), (0, MODEL, TENSORS - 2)],
+)
+def test_every_rank_updates_every_tensor_or_its_part(
+    zero: int, model: Model, tensors: int
+) -> None:
+    """Norms without parameters are no tensors."""
+    found = cpu_seconds(Layout(dp=REPLICAS, zero=zero), 2, model)
     assert found["optimizer"] == pytest.approx(
-        REPLICAS * LAYERS * TENSORS * STEP
-    )
-
-
-def test_a_norm_without_parameters_is_no_tensor() -> None:
-    """Two of the eight tensors of a layer are gone; nothing is updated for them."""
-    found = cpu_seconds(Layout(dp=REPLICAS), 1, MODEL)
-    assert found["optimizer"] == pytest.approx(
-        REPLICAS * LAYERS * (TENSORS - 2) * STEP
+        REPLICAS * LAYERS * tensors * STEP
     )
 
 
@@ -183,6 +176,19 @@ def test_a_message_between_stages_goes_through_the_nearest_dimension() -> None:
     )
     fabric: Any = SimpleNamespace(dims=dims)
     assert cpu.send(fabric, 64.0) == 1.0
+    nowhere: Any = SimpleNamespace(dims=(SimpleNamespace(collectives={}),))
+    column: Any = np.array([1.0, 2.0])
+    assert cpu.send(nowhere, column).tolist() == [0.0, 0.0]
+
+
+def test_an_engine_is_paid_for_what_a_layout_uses() -> None:
+    """Feature -> ranks of its group."""
+    assert cpu.features(cut("1f1b")) == {"plain": 1.0}
+    used = cpu.features(cut("tp2 cp3 pp4 dp5 zero2 gpipe full"))
+    assert used == {
+        "plain": 1.0, "tp": 2, "cp": 3, "zero2": 15, "gpipe": 4, "recompute full": 1.0,
+    }  # fmt: skip
+    assert cpu.features(cut("cp2")) == {"plain": 1.0, "cp": 2, "zero0": 2}
 
 
 def test_one_device_computes_each_part_of_the_model_once() -> None:

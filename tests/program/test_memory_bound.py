@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -41,6 +41,8 @@ MODELS = (
     "llama3-70b",
     "qwen3-8b",
 )
+SIZES = ("tp", "cp", "pp", "dp", "microbatch")
+"""Columns of a table."""
 RUNNABLE = [
     name for name, schedule in SCHEDULES.items() if schedule.torch_name
 ]
@@ -142,6 +144,14 @@ def jobs(
             yield carried_out(
                 replace(trained, layout=placed(job.layout, job.cluster.sizes))
             )
+
+
+def trainer_job(
+    model: str | Model, batch: int, layout: Layout, **more: Any
+) -> Job:
+    """A job of the trainer on H100."""
+    on = catalog.cluster(f"{layout.chips}xh100-sxm")
+    return carried_out(Job(model, on, batch, placed(layout, on.sizes), **more))
 
 
 def bound(job: Job) -> float:
@@ -262,12 +272,7 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
     while len(rows) < 12:
         job, _ = drawn(rng, schedule)
         layout = replace(
-            first.layout,
-            tp=job.layout.tp,
-            cp=job.layout.cp,
-            pp=job.layout.pp,
-            dp=job.layout.dp,
-            microbatch=job.layout.microbatch,
+            first.layout, **{name: getattr(job.layout, name) for name in SIZES}
         )
         wide = replace(
             first,
@@ -277,13 +282,8 @@ def test_a_table_gives_the_same_bits(schedule: str) -> None:
         )
         if runs(wide, int(microbatches(wide, layout))):
             rows.append(wide.layout)
-    names = [
-        f.name
-        for f in fields(Layout)
-        if f.name in ("tp", "cp", "pp", "dp", "microbatch")
-    ]
     columns: dict[str, Any] = {
-        n: np.array([float(getattr(row, n)) for row in rows]) for n in names
+        n: np.array([float(getattr(row, n)) for row in rows]) for n in SIZES
     }
     job = replace(first, cluster=on, batch=batch)
     order = schedule_named(first.layout.schedule)
@@ -316,9 +316,7 @@ def test_numbers_worked_out_by_hand() -> None:
     the layer keeps but for what its last product takes, that product's gradient, and the gradients
     of gate, up and activation.
     """
-    model, on = catalog.model("llama3-8b"), catalog.cluster("64xh100-sxm")
-    layout = placed(cut("dp64 zero3 full"), on.sizes)
-    job = carried_out(Job(model, on, 128, layout))
+    job = trainer_job("llama3-8b", 128, cut("dp64 zero3 full"))
     T, D, F, H, V = 8192, 4096, 14336, 32, 128256
     states = (12 + 4) * 8.030e9 / 64
     inputs = 32 * T * D * 2
@@ -342,11 +340,9 @@ def test_a_pipeline_of_as_many_microbatches_holds_gradients_beside_them() -> (
 ):
     """Weights, two moments and gradients in fp32 of a quarter of llama3-8b's layers and the
     embedding, of sequences so short that what waits is nothing beside them."""
-    on = catalog.cluster("4xh100-sxm")
-    layout = placed(cut("pp4"), on.sizes)
     D, F, V = 4096, 14336, 128256
     owned = 8 * (2 * D * D + 2 * D * 1024 + 3 * D * F) + V * D
-    job = carried_out(Job("llama3-8b", on, 4, layout, seq=64))
+    job = trainer_job("llama3-8b", 4, cut("pp4"), seq=64)
     assert bound(job) > 16 * owned
     assert bound(job) <= walked(job)
 
@@ -369,9 +365,7 @@ def test_the_only_microbatch_lets_go_its_head_first() -> None:
         moe=experts,
         window=64,
     )
-    layout = cut("dp8 ep4 zero2 microbatch2 full")
-    on = catalog.cluster("8xh100-sxm")
-    job = carried_out(Job(model, on, 16, placed(layout, on.sizes)))
+    job = trainer_job(model, 16, cut("dp8 ep4 zero2 microbatch2 full"))
     D, V, L, tokens = 256, 1024, 6, 2 * 512
     head, expert = V * D, 3 * D * 128
     # queries, keys and values of 2 heads of 32, output; router; two norms
@@ -396,18 +390,8 @@ def test_more_microbatches_need_no_more_memory(schedule: str) -> None:
     """That is what these schedules are for: what waits is bounded by the pipeline."""
     v = 2 if schedule.startswith("interleaved") else 1
     layout = Layout(pp=4, dp=1, schedule=schedule, interleave=v)
-    on = catalog.cluster("4xh100-sxm")
     few, many = (
-        carried_out(
-            Job(
-                "llama3-8b",
-                on,
-                m,
-                placed(layout, on.sizes),
-                seq=2048,
-            )
-        )
-        for m in (64, 512)
+        trainer_job("llama3-8b", m, layout, seq=2048) for m in (64, 512)
     )
     for rank in (0, 1, 3):
         assert peak(few, rank).highest == peak(many, rank).highest
@@ -420,13 +404,11 @@ def test_a_word_more_is_no_part_of_gathered_chunks() -> None:
     of 512 positions of one microbatch in fp32. The chunks that are gathered at the loss are others.
     """
     small = catalog.model("llama3.2-1b")
-    layout = cut("pp2 dp64 zero1 interleave4 interleaved")
-    on = catalog.cluster("128xh100-sxm")
-    layout = placed(replace(layout, recompute="full"), on.sizes)
+    layout = cut("pp2 dp64 zero1 interleave4 interleaved full")
 
     def size(words: int) -> float:
         model = replace(small, vocab=words, tied_embeddings=False)
-        return bound(carried_out(Job(model, on, 128, layout, seq=512)))
+        return bound(trainer_job(model, 128, layout, seq=512))
 
     word = (size(1_001_024) - size(1_000_000)) / 1024
     assert word == 12 * 2048 / 64 + 4 * 512

@@ -10,6 +10,7 @@ from meshwright.program.messages import (
     between_stages,
     expert_axis,
     of_replicas,
+    of_tied,
     sent_by_rank,
 )
 from meshwright.program.operations import carried_out
@@ -117,3 +118,15 @@ def test_messages_of_a_step_counted_on_paper() -> None:
     again = sent(cut("tp2 op"))
     assert again["all_gather", "tp", HIDDEN] == 5 * (12 * 6 + 2)
     assert again["reduce_scatter", "tp", HIDDEN] == 5 * (12 * 4 + 2)
+
+
+@pytest.mark.parametrize("chips", [2, 4])
+def test_the_two_stages_of_a_tied_matrix_exchange_it_whole_and_once(
+    chips: int,
+) -> None:
+    """Embedding on one rank and head on the other: the sum of its gradients in fp32."""
+    layout = Layout(pp=2, dp=chips // 2)
+    job = Job("gpt2-small", f"{chips}xh100-sxm", 8, layout)
+    size = job.model.vocab * job.model.hidden * 4
+    for rank in (0, 1):
+        assert of_tied(job, rank, 0) == {("send", "pp", size): 1}

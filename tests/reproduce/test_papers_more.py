@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Job, Layout, predict
+from meshwright import Layout, predict
 from meshwright.describe.assumptions import LBL
-from meshwright.describe.software import Software
 from meshwright_studies.reproduce.lbl import figures
 from meshwright_studies.reproduce.megatron import traffic
 from meshwright_studies.reproduce.scaling_book import published, questions
@@ -39,29 +38,6 @@ def test_the_checkpoint_at_the_measured_speed() -> None:
     written = value["s to write, predicted bytes at 273 GB/s"]
     assert written == pytest.approx(1008e9 * 14 / 273e9, rel=1e-3)
     assert 0 < value["share of the time that writes"] < 0.1
-
-
-def test_a_stage_message_that_changes_nothing_says_so() -> None:
-    """Under sequence parallelism whole and scattered are the same; without it they are not."""
-    job = Job(
-        "megatron-1008b", "3072xselene", 3072, assumptions="megatron-2021"
-    )
-    layout = Layout(tp=8, pp=64, recompute="full")
-    apart = replace(layout, sequence_parallel=False)
-    whole, scattered = (
-        replace(job, software=Software(stage_message=how))
-        for how in ("whole", "scattered")
-    )
-    same = predict(whole, layout)
-    assert same.step_time_s == predict(scattered, layout).step_time_s
-    assert any(
-        "stage_message whole changes nothing here: it acts on" in n
-        and "--sequence-parallel false" in n
-        for n in same.notes
-    )
-    slower = predict(whole, apart)
-    assert slower.step_time_s > predict(scattered, apart).step_time_s
-    assert not any("changes nothing here" in n for n in slower.notes)
 
 
 def test_a_layout_beside_a_plan_says_what_the_set_forces(

@@ -136,10 +136,6 @@ def test_wrong_papers_and_paths_are_sentences(tmp_path: Path) -> None:
         reproduce("megatron", PUBLISHED / "lbl_optima.json")
 
 
-def test_papers_name_modules_that_are_loaded_late() -> None:
-    assert set(PAPERS) == {"lbl", "epoch", "scaling-book", "megatron"}
-
-
 def test_the_card_says_what_was_written_and_where_to_begin() -> None:
     figures = [
         *epoch,

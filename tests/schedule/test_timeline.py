@@ -40,18 +40,7 @@ def test_two_ranks_two_microbatches_by_hand() -> None:
     )
     assert result.bubble_fraction == pytest.approx(16 / 36)
     assert result.in_flight == [2, 2]
-    assert [
-        (
-            s.sender,
-            s.receiver,
-            s.kind,
-            s.stage,
-            s.microbatch,
-            s.start_s,
-            s.end_s,
-        )
-        for s in result.sends
-    ] == [
+    assert result.sends == [
         (0, 1, "F", 0, 0, 1, 1.5),
         (0, 1, "F", 0, 1, 2, 2.5),
         (1, 0, "I", 1, 0, 7.5, 8),

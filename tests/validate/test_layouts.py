@@ -5,10 +5,9 @@ fits itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from validate_rows import row
+from validate_rows import ROW, measured
 
 from meshwright_studies.validate import validate
 from meshwright_studies.validate.comparison import (
@@ -97,22 +96,13 @@ def test_a_layout_counts_once() -> None:
 
 
 def test_runs_that_differ_in_their_batch_only_are_one_layout() -> None:
-    def measured(**more: Any) -> dict[str, Any]:
-        return {
-            **row(),
-            "measured": {
-                "memory_gib": 20,
-                "memory_kind": "torch max allocated",
-            },
-            **more,
-        }
-
-    batch = row()["global_batch"]
+    figures = {"memory_gib": 20, "memory_kind": "torch max allocated"}
+    twice = 2 * ROW["global_batch"]
     v = validate(
         [
-            measured(),
-            measured(global_batch=2 * batch),
-            measured(micro_batch=2, global_batch=2 * batch),
+            measured(figures),
+            measured(figures, global_batch=twice),
+            measured(figures, micro_batch=2, global_batch=twice),
         ]
     )
     assert v.overall["memory"]["rows"] == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validate_rows import cases, row
+from validate_rows import cases, measured, row
 
 from meshwright import predict
 from meshwright.units import parse
@@ -18,9 +18,9 @@ GIB = 2.0**30
 
 @cases
 def test_kinds(
-    measured: dict[str, Any], software: str, kind: str, size: str
+    figures: dict[str, Any], software: str, kind: str, size: str
 ) -> None:
-    found = memory_of(measured, software)
+    found = memory_of(figures, software)
     assert found is not None
     assert (found.kind, found.bytes) == (
         kind,
@@ -29,13 +29,13 @@ def test_kinds(
 
 
 @cases
-def test_what_is_no_figure(measured: dict[str, Any]) -> None:
-    assert memory_of(measured, "") is None
+def test_what_is_no_figure(figures: dict[str, Any]) -> None:
+    assert memory_of(figures, "") is None
 
 
 def test_each_kind_has_its_own_prediction() -> None:
-    def predicted(**measured: Any) -> float:
-        [found] = validate([{**row(), "measured": measured}]).having("memory")
+    def predicted(**figures: Any) -> float:
+        [found] = validate([measured(figures)]).having("memory")
         return found.predicted or 0.0
 
     p = predict(job(row()), job(row()).layout)
@@ -61,40 +61,29 @@ def test_each_kind_has_its_own_prediction() -> None:
     )
 
 
-def test_what_the_software_logs_and_what_a_formula_gives_is_noted() -> None:
-    v = validate(
-        [
-            {
-                **row(),
-                "software": "torchtitan + torch.compile",
-                "measured": {"memory_gb": 70},
-            }
-        ]
-    )
-    assert list(v.notes) == [
-        "what its memory figure counts is not stated: taken as max reserved, which its software"
-        " logs"
-    ]
-    v = validate(
-        [
-            {
-                **row(),
-                "measured": {
-                    "memory_params_opt_gib": 40,
-                    "memory_activations_gib": 30,
-                },
-            }
-        ]
-    )
-    assert list(v.notes) == ["its memory is a formula, not a measurement"]
-    assert not validate(
-        [
-            {
-                **row(),
-                "measured": {
-                    "memory_gib": 70,
-                    "memory_kind": "torch max allocated",
-                },
-            }
-        ]
-    ).notes
+@pytest.mark.parametrize(
+    ("figures", "software", "note"),
+    [
+        (
+            {"memory_gb": 70},
+            "torchtitan + torch.compile",
+            "what its memory figure counts is not stated: taken as max reserved, which its software"
+            " logs",
+        ),
+        (
+            {"memory_params_opt_gib": 40, "memory_activations_gib": 30},
+            "Megatron-Bridge",
+            "its memory is a formula, not a measurement",
+        ),
+        (
+            {"memory_gib": 70, "memory_kind": "torch max allocated"},
+            "Megatron-Bridge",
+            "",
+        ),
+    ],
+)
+def test_what_the_software_logs_and_what_a_formula_gives_is_noted(
+    figures: dict[str, Any], software: str, note: str
+) -> None:
+    notes = validate([measured(figures, software=software)]).notes
+    assert [*notes] == ([note] if note else [])

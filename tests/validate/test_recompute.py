@@ -9,7 +9,6 @@ from validate_rows import cases, row
 
 from meshwright import Layout
 from meshwright_studies.validate import validate
-from meshwright_studies.validate.jobs import job
 from meshwright_studies.validate.recompute import modules, policy
 from meshwright_studies.validate.words import word_table
 from refusals import refusal
@@ -172,12 +171,3 @@ def test_notes_are_counted_by_row() -> None:
     d = validate(rows).to_dict()
     [(note, ids)] = d["notes"].items()
     assert "is taken as full" in note and ids == ["r1", "r2"]
-
-
-def test_a_job_has_the_mode() -> None:
-    # of 4
-    assert job(row(recompute="every other layer")).layout.recompute == "full:2"
-    assert (
-        job(row(recompute="full, first 1 layers per stage")).layout.recompute
-        == "full:1"
-    )

@@ -9,14 +9,12 @@ from dataclasses import replace
 import pytest
 from validate_rows import cases, row
 
-from meshwright import catalog
 from meshwright.describe.families import FAMILIES
 from meshwright.describe.fields import fields_of
 from meshwright.describe.framework import frameworks
 from meshwright.describe.job import PRECISIONS, Job
 from meshwright.describe.software import Software
 from meshwright.layout.setting_rules import broken_settings
-from meshwright.prediction.classes import chip_family, class_named
 from meshwright_studies.validate import published, validate
 from meshwright_studies.validate.jobs import job, job_and_notes
 from meshwright_studies.validate.software import software_of
@@ -104,12 +102,6 @@ def test_torch_s_replicas_overlap_where_a_row_names_them() -> None:
             assert "DistributedDataParallel" in why
 
 
-def test_torch_that_shards_is_fsdp() -> None:
-    sharded = row(software="PyTorch 2.1", optimizer_sharding="FSDP")
-    assert software_of(sharded).framework == "fsdp"
-    assert software_of(row(software="PyTorch 2.1")).framework == "unknown"
-
-
 def test_the_words_give_only_values_that_a_job_takes() -> None:
     words = word_table()
     for setting in words.settings:
@@ -157,36 +149,6 @@ def test_a_paper_set_is_not_told_of_a_framework() -> None:
     assert found.kind == "Hopper, dense, 16 bits"
 
 
-def test_classes_are_families_of_frameworks() -> None:
-    a100 = catalog.chip("a100-80")
-    of = [
-        class_named(chip_family(a100), name, "dense", "bf16")
-        for name in ("torchtitan", "llm-foundry")
-    ]
-    assert of == ["Ampere, FSDP, dense, 16 bits"] * 2
-    assert (
-        class_named(chip_family(a100), "megatron-bridge", "experts", "fp8")
-        == "Ampere, Megatron Core, experts, FP8"
-    )
-    assert class_named(chip_family(a100), "meshwright", "dense", "fp32") == (
-        "Ampere, meshwright, dense, fp32"
-    )
-    assert class_named(
-        chip_family(catalog.chip("gb300")), "", "dense", "fp4"
-    ) == ("Blackwell, dense, FP4")
-
-
-def test_automodel_has_a_profile_and_states_in_16_bits() -> None:
-    said = (
-        "NeMo AutoModel (PyTorch FSDP2), DeepEP dispatcher, fake_balanced_gate"
-    )
-    found = software_of(row(software=said))
-    assert (found.framework, found.settings.routing) == (
-        "automodel",
-        "neighbours",
-    )
-    assert not found.notes
-    of = job(row(software=said, optimizer_sharding="FSDP"))
-    assert (of.optimizer.name, of.state_bytes) == ("adamw", 4)
+def test_a_gate_that_is_balanced_otherwise_is_noted() -> None:
     strange = software_of(row(software="NeMo AutoModel, balanced gate"))
     assert any("balanced gate" in note for note in strange.notes)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from validate_rows import ROW, row
+from validate_rows import ROW, measured, row
 
 from meshwright_studies import shipped
 from meshwright_studies.validate import (
@@ -135,7 +135,7 @@ def test_one_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "seconds"),
+    ("figures", "seconds"),
     [
         ({"step_time_s": 2.5}, 2.5),
         ({"tokens_per_s": 128 * 8192 / 4}, 4.0),
@@ -145,22 +145,16 @@ def test_one_row() -> None:
     ],
 )
 def test_step_time_from_what_was_measured(
-    measured: dict[str, float], seconds: float
+    figures: dict[str, float], seconds: float
 ) -> None:
-    [time] = validate([{**row(), "measured": measured}]).having("step_time")
+    [time] = validate([measured(figures)]).having("step_time")
     assert time.measured == pytest.approx(seconds)
 
 
 def test_step_time_from_flops_needs_to_know_which() -> None:
     def seconds(kind: str) -> float | None:
-        found = validate(
-            [
-                {
-                    **row(),
-                    "measured": {"tflops_per_gpu": 400, "tflops_kind": kind},
-                }
-            ]
-        ).having("step_time")
+        figures = {"tflops_per_gpu": 400, "tflops_kind": kind}
+        found = validate([measured(figures)]).having("step_time")
         return found[0].measured if found else None
 
     full, causal, hardware = (
@@ -213,10 +207,10 @@ def test_a_skipped_row_says_why() -> None:
 
 def test_layouts_of_one_workload_are_ranked() -> None:
     rows = [
-        {
-            **row(parallel={"tp": tp, "pp": 1, "vpp": 1, "dp": 64 // tp}),
-            "measured": {"step_time_s": s},
-        }
+        row(
+            parallel={"tp": tp, "pp": 1, "vpp": 1, "dp": 64 // tp},
+            measured={"step_time_s": s},
+        )
         for tp, s in ((1, 1.0), (2, 2.0), (8, 3.0))
     ]
     r = validate(rows).overall["ranking"]

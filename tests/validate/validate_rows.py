@@ -71,6 +71,11 @@ ROW: dict[str, Any] = {
 }
 
 
+def measured(figures: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Such a row, of which these figures alone were measured."""
+    return {**row(**changes), "measured": figures}
+
+
 def row(**changes: Any) -> dict[str, Any]:
     """ROW with fields replaced; a dict is laid over the dict of that name."""
     new = copy.deepcopy(ROW)
