@@ -28,8 +28,6 @@ SIX = replace(MODEL, layers=6, vocab=100)
 NODES = Network(
     "nodes", (Dim("node", 1e30, 0.0, size=4), Dim("net", 1e30, 0.0, size=999))
 )
-ORDERED = replace(SET, overlap=replace(SET.overlap, pp="interleaved"))
-"""Sends wait where the order of a schedule has them wait."""
 REALISTIC = assumptions("realistic")
 ALONE = Space(tp=1, cp=1, microbatch=1, zero=0, recompute="none")  # fmt: skip
 """Nothing is left but pipelines and replicas."""

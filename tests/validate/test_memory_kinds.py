@@ -13,8 +13,6 @@ from meshwright_studies.validate import validate
 from meshwright_studies.validate.jobs import job
 from meshwright_studies.validate.measured import memory_of
 
-GIB = 2.0**30
-
 
 @cases
 def test_kinds(
