@@ -673,35 +673,29 @@ def test_eight_bits_of_neox_and_a_null_of_nanotron() -> None:
     assert null.tables == read("nanotron").tables
 
 
-@pytest.mark.parametrize(
-    ("norm", "more", "runs", "told"),
-    [
-        ("rmsnorm", False, "torch", False),
-        ("rmsnorm", True, None, False),
-        ("fused_rmsnorm", False, None, False),
-        ("np_layernorm", False, None, True),
-    ],
-)
-def test_norms_of_torchtitan_of_2024(
-    norm: str, more: bool, runs: str | None, told: bool
+NORM, CP = "model.norm_type", "parallelism.context_parallel_degree"
+ROTATE = "parallelism.context_parallel_rotate_method"
+TITANS_KEYS: list[tuple[dict[str, object], dict[str, Any]]] = [
+    # models/norms.py: an RMSNorm in operations of its own, until torch.compile fuses them
+    ({NORM: "rmsnorm"}, {"norm": "torch", "left": set()}),
+    (
+        {NORM: "rmsnorm", "training.compile": True},
+        {"norm": None, "left": set()},
+    ),
+    ({NORM: "fused_rmsnorm"}, {"norm": None, "left": set()}),
+    ({NORM: "np_layernorm"}, {"norm": None, "left": {NORM}}),
+    # 0.2: blocks go round the ranks, or all are gathered
+    ({CP: 2}, {"cp_exchange": "gather", "left": set()}),
+    ({CP: 2, ROTATE: "allgather"}, {"cp_exchange": "gather", "left": set()}),
+    ({CP: 2, ROTATE: "alltoall"}, {"cp_exchange": "ring", "left": set()}),
+]
+
+
+@pytest.mark.parametrize(("keys", "fields"), TITANS_KEYS)
+def test_keys_of_torchtitan_of_2024(
+    keys: dict[str, object], fields: dict[str, Any]
 ) -> None:
-    """models/norms.py: an RMSNorm in operations of its own, until torch.compile fuses them."""
-    file = titan(**{"model.norm_type": norm, "training.compile": more})
-    assert file.tables["software"].get("norm") == runs
-    assert ("model.norm_type" in file.left) is told
-
-
-@pytest.mark.parametrize(
-    ("word", "way"),
-    [(None, "gather"), ("allgather", "gather"), ("alltoall", "ring")],
-)
-def test_how_torchtitan_exchanges_keys(word: str | None, way: str) -> None:
-    """context_parallel_rotate_method of 0.2: blocks go round the ranks, or all are gathered."""
-    keys: dict[str, object] = {"parallelism.context_parallel_degree": 2}
-    if word:
-        keys["parallelism.context_parallel_rotate_method"] = word
-    file = titan(**keys)
-    assert (layout(file)["cp_exchange"], file.left) == (way, {})
+    demand_meaning(titan(**keys), fields)
 
 
 # ---------------------------------------------------------------- tables

@@ -15,6 +15,7 @@ from meshwright.catalog import cluster
 from meshwright.describe.assumptions import REALISTIC
 from meshwright.describe.chip import Chip
 from meshwright.describe.cluster import Cluster
+from meshwright.describe.job import Job
 from meshwright.describe.layout import Layout
 from meshwright.describe.measured import MeasuredTable, Overhead
 from meshwright.describe.model import MoE
@@ -102,6 +103,13 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def job(file: Path, chips: int, **layout: int) -> Job:
+    """The tiny model on so many of the machine's ranks."""
+    return load_job(
+        {**TINY, "cluster": {"on": f"{chips}x{file}"}, "layout": layout}
+    )
+
+
 def test_it_is_read_as_it_was_written(file: Path) -> None:
     found = load_machine(file)
     assert found == MACHINE
@@ -119,16 +127,14 @@ def test_it_stands_where_a_catalogue_name_stands(file: Path) -> None:
         MACHINE.engine,
     )
     assert resolve.cluster(f"8x{file}", "dgx-a100").network.name == "dgx-a100"
-    job = load_job(
-        {**TINY, "cluster": {"on": f"4x{file}"}, "layout": {"dp": 4}}
-    )
-    assert job.cluster.engine == MACHINE.engine
+    four = job(file, 4, dp=4)
+    assert four.cluster.engine == MACHINE.engine
     import tomllib
 
     # a job file stands alone
     assert (
-        load_job(tomllib.loads(dump_job(job)), files=False).cluster
-        == job.cluster
+        load_job(tomllib.loads(dump_job(four)), files=False).cluster
+        == four.cluster
     )
 
 
@@ -161,31 +167,17 @@ def test_every_verb_takes_it(file: Path, tmp_path: Path, shell: Shell) -> None:
 
 
 def test_a_prediction_inside_the_ranges_has_no_such_note(file: Path) -> None:
-    job = load_job({**TINY, "cluster": {"on": f"1x{file}"}})
-    notes = [note for note in predict(job).notes if "measured range" in note]
+    wide = job(file, 1)
+    notes = [note for note in predict(wide).notes if "measured range" in note]
     assert len(notes) == 1 and "inner 160" in notes[0]
-    inside = predict(replace(job, model=replace(job.model, ffn=64))).notes
+    inside = predict(replace(wide, model=replace(wide.model, ffn=64))).notes
     assert not [note for note in inside if "measured range" in note]
 
 
 def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
-    job = load_job(
-        {
-            **TINY,
-            "cluster": {"on": f"2x{file}"},
-            "layout": {"tp": 2, "microbatch": 4},
-        }
-    )
-    one = predict(
-        load_job(
-            {
-                **TINY,
-                "cluster": {"on": f"1x{file}"},
-                "layout": {"microbatch": 4},
-            }
-        )
-    ).cpu_time_s
-    two = predict(job).cpu_time_s
+    cut = job(file, 2, tp=2, microbatch=4)
+    one = predict(job(file, 1, microbatch=4)).cpu_time_s
+    two = predict(cut).cpu_time_s
     assert one and two
     plain = 1e-3 + 2 * 1e-4 + 4 * 1e-5 + 8 * 1e-6
     assert one["engine"] == pytest.approx(plain) and two[
@@ -194,7 +186,7 @@ def test_cpu_seconds_add_up_over_ranks(file: Path) -> None:
     assert one["tp_comm"] == 0 < two["tp_comm"]
     assert (
         predict(
-            replace(job, cluster=replace(job.cluster, engine={}))
+            replace(cut, cluster=replace(cut.cluster, engine={}))
         ).cpu_time_s
         is None
     )
@@ -211,14 +203,9 @@ def test_messages_are_counted_between_ranks(
     is no message.
     """
     chunks = {"interleave": 2} if schedule == "interleaved" else {}
-    job = load_job({**TINY, "cluster": {"on": f"2x{file}"}})
-    found = cpu_seconds(
-        job,
-        placed(
-            Layout(pp=2, dp=1, microbatch=2, schedule=schedule, **chunks),
-            job.cluster.sizes,
-        ),
-    )
+    two = job(file, 2)
+    layout = Layout(pp=2, dp=1, microbatch=2, schedule=schedule, **chunks)
+    found = cpu_seconds(two, placed(layout, two.cluster.sizes))
     sent = 2 * 32 * 64 * 4.0
     one = 1e-4 + (sent - 1e3) / (1e6 - 1e3) * 1e-4
     # microbatches, both ways, sender and receiver
@@ -248,18 +235,12 @@ def test_cpu_seconds_of_what_was_not_measured_are_not_told(
     file: Path, changes: Any, says: str
 ) -> None:
     """They would lack a part, silently."""
-    job = load_job(
-        {
-            **TINY,
-            "cluster": {"on": f"2x{file}"},
-            "layout": {"tp": 2, "microbatch": 4},
-        }
-    )
-    found = predict(replace(job, **changes))
+    cut = job(file, 2, tp=2, microbatch=4)
+    found = predict(replace(cut, **changes))
     assert found.cpu_time_s is None and any(
         says in note for note in found.notes
     )
-    assert predict(replace(job, assumptions=REALISTIC)).cpu_time_s is None
+    assert predict(replace(cut, assumptions=REALISTIC)).cpu_time_s is None
 
 
 @pytest.mark.parametrize(
@@ -268,17 +249,11 @@ def test_cpu_seconds_of_what_was_not_measured_are_not_told(
 def test_groups_beyond_the_measured_ones_are_noted(
     file: Path, ranks: tuple[float, ...], measured: str
 ) -> None:
-    job = load_job(
-        {
-            **TINY,
-            "cluster": {"on": f"4x{file}"},
-            "layout": {"tp": 4, "microbatch": 4},
-        }
-    )
+    four = job(file, 4, tp=4, microbatch=4)
     tp = Overhead(ranks, *(((0.0,) * len(ranks),) * 4))
-    engine = {**job.cluster.engine, "tp": tp}
+    engine = {**four.cluster.engine, "tp": tp}
     notes = predict(
-        replace(job, cluster=replace(job.cluster, engine=engine))
+        replace(four, cluster=replace(four.cluster, engine=engine))
     ).notes
     beyond = "engine tp is used outside its measured range: ranks 4 (measured"
     assert any(f"{beyond} {measured})" in note for note in notes)

@@ -18,7 +18,7 @@ pytest.importorskip("starlette")
 import anyio  # noqa: E402
 from asking import QUESTION, Client, ask, call  # noqa: E402
 
-from meshwright import BadInput, load_job
+from meshwright import BadInput
 from meshwright.cli.serve import bound
 from meshwright.describe.fields import fields_of
 from meshwright.describe.layout import SCHEMES, Layout
@@ -32,6 +32,7 @@ from meshwright.web.explorers import scenario
 from meshwright.web.guard import LARGEST_BODY, POLICY
 from meshwright.web.prices import with_price
 from meshwright.web.question import OPENING
+from meshwright.web.question import ask as job_and_space
 from meshwright.web.work import Asking, Stopped
 from shell import Shell
 
@@ -150,13 +151,7 @@ def test_a_wrong_question_is_refused_before_the_first_line(
 
 
 def test_only_networks_that_join_something_are_changed() -> None:
-    job = load_job(
-        {
-            "model": "llama3-8b",
-            "cluster": {"on": "8xh100-sxm"},
-            "job": {"batch": "64seq"},
-        }
-    )
+    job, _ = job_and_space(QUESTION, [])
     names = [change.name for change in changes.changes_of(job)]
     assert names[:2] == [
         "twice nvlink",
@@ -709,13 +704,7 @@ def test_a_price_changes_the_money_and_nothing_else() -> None:
 
 def test_a_price_of_ones_own_does_not_stand_under_anothers_name() -> None:
     """The catalogue's source is that of the catalogue's price; a job file would repeat it."""
-    job = load_job(
-        {
-            "model": "llama3-8b",
-            "cluster": "64xh100-sxm",
-            "job": {"batch": "64seq"},
-        }
-    )
+    job, _ = job_and_space(QUESTION, [])
     theirs = job.cluster.chip.sources["usd_per_hour"]["source"]
     mine = with_price(job, 2.5).cluster.chip
     assert mine.usd_per_hour == 2.5
