@@ -651,18 +651,6 @@ def test_yaml_is_data_and_bounded(text: str, words: str) -> None:
 # ---------------------------------------------------------------- the command
 
 
-def plan_file(tmp_path: Path, **layout: int) -> str:
-    """A JOB.toml of eight nodes."""
-    degrees = "\n".join(f"{name} = {value}" for name, value in layout.items())
-    path = tmp_path / "plan.toml"
-    path.write_text(
-        '[model]\nname = "llama3-8b"\n[cluster]\non = "64xh100-sxm"\n'
-        f'[layout]\n{degrees}\n[job]\nbatch = "512seq"\n',
-        "utf-8",
-    )
-    return str(path)
-
-
 def test_read_says_what_is_missing_and_what_next(
     tmp_path: Path, shell: Shell
 ) -> None:
@@ -709,7 +697,12 @@ def test_a_batch_script_starts_their_program_on_gpus(
     tmp_path: Path, shell: Shell
 ) -> None:
 
-    path = plan_file(tmp_path, dp=64, zero=3)
+    from meshwright.formats.toml import dump_job
+
+    path = tmp_path / "plan.toml"
+    layout = cut("dp64 zero3")
+    job = replace(BASE, cluster="64xh100-sxm", batch=512, layout=layout)
+    path.write_text(dump_job(job), "utf-8")
     for name in ("torchtitan", "accelerate", "megatron"):
         text = shell(
             f"export {path} --to sbatch --starts {name} --time 10"

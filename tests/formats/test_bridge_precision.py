@@ -13,40 +13,9 @@ from meshwright.describe.software import Software
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import launch
 
-MEGATRON = """torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 256
- --num-attention-heads 4 --seq-length 128 --vocab-size 512 --swiglu --micro-batch-size 1
- --global-batch-size 8 --bf16 --use-distributed-optimizer """
-TITAN = """torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b
- --training.seq_len 128 --training.local_batch_size 1 --model.converters """
-AXOLOTL = """base_model: meta-llama/Meta-Llama-3-8B
-sequence_len: 128
-micro_batch_size: 1
-bf16: true
-fp8: true
-dp_shard_size: 8
-"""
 EIGHT = PRECISIONS["fp8"]
 WIDE = replace(EIGHT, gather_bytes=PRECISIONS["bf16"].gather_bytes)
 """FP8 products of weights that are gathered in 16 bits."""
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "numbers"),
-    [
-        ("m.sh", MEGATRON + "--fp8-format hybrid", WIDE),
-        ("m.sh", MEGATRON + "--fp8-format e4m3 --fp8-recipe mxfp8", WIDE),
-        ("m.sh", MEGATRON + "--fp8-format hybrid --fp8-param-gather", EIGHT),
-        ("t.sh", TITAN + "quantize.linear.float8", WIDE),
-        ("a.yaml", AXOLOTL, WIDE),
-    ],
-)
-def test_eight_bit_products_and_what_is_gathered(
-    name: str, text: str, numbers: object, tmp_path: Path
-) -> None:
-    path = tmp_path / name
-    path.write_text(text.replace("\n ", " \\\n "), "utf-8")
-    job = flags.read_flags(str(path), {"on": "8xh100-sxm"}, [])
-    assert job.precision == numbers
 
 
 def test_a_named_precision_with_a_field_of_its_own(tmp_path: Path) -> None:
@@ -58,51 +27,6 @@ def test_a_named_precision_with_a_field_of_its_own(tmp_path: Path) -> None:
         "utf-8",
     )
     assert flags.read_flags(str(path), {}, []).precision == WIDE
-
-
-def test_a_switch_needs_no_value(tmp_path: Path) -> None:
-    """A flag of torchtitan that stands alone switches on."""
-    path = tmp_path / "t.sh"
-    path.write_text(
-        "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b"
-        " --training.seq_len 128 --training.local_batch_size 1"
-        " --parallelism.tensor_parallel_degree 2 --parallelism.enable_sequence_parallel",
-        "utf-8",
-    )
-    found = bridge.read_file(str(path))
-    assert found.tables["layout"]["sequence_parallel"] is True
-    assert not found.left
-
-
-RECIPE = "run_recipe.py --recipe {} "
-
-
-@pytest.mark.parametrize(
-    ("line", "numbers"),
-    [
-        ("mixed_precision=bf16_mixed", "bf16"),
-        ("mixed_precision=bf16_mixed ddp.grad_reduce_in_fp32=false", "bf16"),
-        (
-            "mixed_precision=null mixed_precision={bf16:true,grad_reduce_in_fp32:false}",
-            "bf16-pure",
-        ),
-        (
-            "mixed_precision=null mixed_precision={bf16:true,grad_reduce_in_fp32:true}",
-            "bf16",
-        ),
-    ],
-)
-def test_which_word_of_bridge_says_the_gradients(
-    line: str, numbers: str
-) -> None:
-    """mixed_precision's own sets that of ddp when the run starts (NVIDIA-NeMo/Megatron-Bridge@067f987,
-    training/config.py, runtime_config_update): a plan with gradients in 16 bits was written, and
-    read, by ddp's word, and ran with 32.
-    """
-    text = RECIPE.format("llama3_70b_pretrain_config") + line
-    file = bridge.read_file("run.sh", text)
-    assert file.tables["job"]["precision"] == numbers
-    assert ("ddp.grad_reduce_in_fp32" in file.left) == ("ddp." in line)
 
 
 def test_what_a_run_of_bridge_saved_says_its_gradients() -> None:

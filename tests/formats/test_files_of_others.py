@@ -710,6 +710,8 @@ SIZES = "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
 ACCELERATE = "python -m accelerate.commands.launch --mixed_precision bf16"
 LOADED = f"torchrun {TRAIN} --torch_dtype bfloat16"
 AXOLOTL = "base_model: a/b\nmicro_batch_size: 1\nsequence_len: 8\n"
+SUMMED = "ddp.grad_reduce_in_fp32"
+MIXED = "mixed_precision=null mixed_precision="
 KEEPS = "gradient_checkpointing: true\nactivation_offloading: "
 FSDP2 = "dist_config: {name: fsdp2}"
 FULL_STEP = (
@@ -1015,6 +1017,69 @@ READ: dict[str, tuple[str, str, dict[str, Any]]] = {
             (KEEPS + "disk", None, {"activation_offloading"}),
         )
     },
+    "a switch of torchtitan needs no value": (
+        "a.sh",
+        REGISTRY.format(
+            "llama3_8b",
+            "--parallelism.tensor_parallel_degree 2"
+            " --parallelism.enable_sequence_parallel",
+        ),
+        {"sequence_parallel": True, "left": set()},
+    ),
+    # mixed_precision's own sets that of ddp when the run starts (NVIDIA-NeMo/Megatron-Bridge@067f987,
+    # training/config.py, runtime_config_update): a plan with gradients in 16 bits was written, and
+    # read, by ddp's word, and ran with 32
+    **{
+        f"gradients of a recipe by {words}": (
+            "a.sh",
+            f"run_recipe.py --recipe llama3_70b_pretrain_config {words}",
+            {"precision": numbers, "left": left},
+        )
+        for words, numbers, left in (
+            ("mixed_precision=bf16_mixed", "bf16", set()),
+            (
+                f"mixed_precision=bf16_mixed {SUMMED}=false",
+                "bf16",
+                {SUMMED},
+            ),
+            (
+                f"{MIXED}{{bf16:true,grad_reduce_in_fp32:false}}",
+                "bf16-pure",
+                set(),
+            ),
+            (f"{MIXED}{{bf16:true,grad_reduce_in_fp32:true}}", "bf16", set()),
+        )
+    },
+    "torchtitan's products of 8 bits": (
+        "a.sh",
+        REGISTRY.format(
+            "llama3_8b", "--model.converters quantize.linear.float8"
+        ),
+        {"precision": {"name": "fp8", "gather_bytes": 2.0}},
+    ),
+    "axolotl's products of 8 bits": (
+        "a.yaml",
+        f"{AXOLOTL}bf16: true\nfp8: true\ndp_shard_size: 8\n",
+        {"precision": {"name": "fp8", "gather_bytes": 2.0}},
+    ),
+    "torchtune moves activations and states apart": (
+        "config.yaml",
+        TUNED.replace("ing: false", "ing: true") + "fsdp_cpu_offload: true\n",
+        {"offload": "activations+optimizer+weights"},
+    ),
+    # DeepSpeed's pipelines stand in the training script
+    "what another file decides is taken aloud": (
+        "ds.json",
+        '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 8,'
+        ' "fp16": {"enabled": true}}',
+        {"takes": {"pp": 1, "tp": 1}},
+    ),
+    "a list of windows with words in it is no pattern": (
+        "config.yaml",
+        "num_layers: 4\nhidden_size: 64\nwindow_size: 8\nseq_length: 8\n"
+        "tensor_model_parallel_size: 1\nwindow_attn_skip_freq: [a]",
+        {"layers": 4, "full_every": None},
+    ),
     "what no one shards is trained as it was loaded": (
         "a.sh",
         SWIFT.format(""),

@@ -47,21 +47,6 @@ def test_a_length_that_is_taken_is_said_unless_it_is_given(
 
 
 @pytest.mark.parametrize(
-    ("key", "said"), [("num_nextn_predict_layers", 1), ("", 0)]
-)
-def test_next_token_blocks_of_a_file_are_said(
-    key: str, said: int, tmp_path: Path
-) -> None:
-    """A Trainer does not train them: 16 % of the FLOPs of MiniMax-M2's three."""
-    own = {"model_type": "glm4_moe", "max_position_embeddings": 4096}
-    model = load_hf(
-        put(tmp_path / "glm", {**FILE, **own} | ({key: 1} if key else {}))
-    )
-    assert model.mtp_layers == said
-    assert any("next-token block" in n for n in model.notes) == bool(said)
-
-
-@pytest.mark.parametrize(
     ("key", "taken"),
     [
         ("hidden_size", "hidden_size (4,096)"),

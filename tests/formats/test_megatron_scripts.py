@@ -67,6 +67,7 @@ CUT = "--context-parallel-size 4 --context-parallel-algo "
 EXPERTS = "--num-experts 64 --moe-router-topk 8 "
 GROUPED = f"{EXPERTS}--moe-grouped-gemm "
 DEALT = f"{GROUPED}--expert-model-parallel-size 2 "
+WIDE = {"name": "fp8", "gather_bytes": 2.0}
 FLASH = "--use-flash-attn "
 READ: dict[str, dict[str, Any]] = {
     # the bytes of Adam's stand for those of an unknown one, which is said
@@ -120,6 +121,10 @@ READ: dict[str, dict[str, Any]] = {
             "no-gradient-accumulation-fusion",
         )
     },
+    # products of 8 bits, of weights that are gathered in 16
+    "--fp8-format hybrid": {"precision": WIDE},
+    "--fp8-format e4m3 --fp8-recipe mxfp8": {"precision": WIDE},
+    "--fp8-format hybrid --fp8-param-gather": {"precision": "fp8"},
     EXPERTS: {"says": "too fast"},
     # the default dispatcher is allgather; one rank of experts sends nothing
     GROUPED: {"silent": "too fast", "left": set(), "dispatcher": None},

@@ -128,15 +128,6 @@ def _start(told: str, lines: int) -> str:
     return " ".join(" ".join(told.splitlines()[:lines]).split())
 
 
-def test_what_another_file_decides_is_taken_aloud() -> None:
-    """DeepSpeed's pipelines stand in the training script."""
-    found = bridge.read_file(
-        "ds.json",
-        '{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 8, "fp16": {"enabled": true}}',
-    )
-    assert found.taken["pp"] == found.taken["tp"] == 1
-
-
 def test_a_long_key_stays_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,19 +157,6 @@ def test_a_word_that_is_not_known_is_named_with_those_that_are() -> None:
     )
 
 
-def test_torchtune_moves_activations_and_states_apart() -> None:
-    text = "\n".join(
-        [
-            "model: {_component_: torchtune.models.llama3.llama3_8b}",
-            "enable_activation_checkpointing: true",
-            "enable_activation_offloading: true",
-            "fsdp_cpu_offload: true",
-        ]
-    )
-    file = bridge.read_file("config.yaml", text)
-    assert file.tables["layout"]["offload"] == "activations+optimizer+weights"
-
-
 def test_a_row_says_what_the_prediction_has_otherwise() -> None:
     """A key may be understood and still not be predicted; tf32 beside bf16 means nothing."""
     file = bridge.read_file("config.yaml", AXOLOTL)
@@ -190,13 +168,6 @@ def test_a_row_says_what_the_prediction_has_otherwise() -> None:
     assert "attention_kernel" not in file.tables["job"]
     assert file.tables["job"]["precision"] == "bf16-pure"
     assert "tf32" in file.used
-
-
-def test_a_list_of_windows_with_words_in_it_is_no_pattern() -> None:
-    keys = "num_layers: 4\nhidden_size: 64\nwindow_size: 8\nseq_length: 8\n"
-    text = f"{keys}tensor_model_parallel_size: 1\nwindow_attn_skip_freq: [a]"
-    file = bridge.read_file("config.yaml", text)
-    assert "full_every" not in file.tables["model"]
 
 
 PARSER = json.loads(

@@ -25,7 +25,6 @@ from meshwright.describe.read import read, to_dict
 from meshwright.describe.traced import Traced, TracedLayer, TracedOp
 from meshwright.formats.bridge import write
 from meshwright.formats.export import launch_place
-from meshwright.formats.hf import read_hf
 from meshwright.layout import cuts
 from meshwright.trace.hf import demand_sane, read_traced
 from refusals import refusal
@@ -138,11 +137,6 @@ def test_a_prediction_says_that_it_rests_on_a_trace() -> None:
     assert low < known.step_time_s < high
     assert "counted by a trace" in known.evidence["note"]
     assert "experts" in " ".join(mix(MODEL))
-
-
-def test_an_unknown_family_is_named_with_what_would_count_it() -> None:
-    with refusal(r"meshwright\[hf\]"):
-        read_hf({"model_type": "unheard_of"})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asking import told
 
 from meshwright import Layout, load_job
 from meshwright.formats.toml import dump_job
@@ -39,10 +40,6 @@ NAMED = {
     "ep": "2,4",
     "zero": "2",
 }
-
-
-def told(*_: object) -> None:
-    """Nobody listens."""
 
 
 def dropped_as(text: str) -> dict[str, str]:
