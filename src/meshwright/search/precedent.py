@@ -29,7 +29,8 @@ UNSHARDED = (0, 1)
 
 def slow_end(p: Prediction) -> float:
     """What ranks a prediction at the slow end of its interval."""
-    return p.merit_s * (p.interval_s[1] / p.step_time_s if p.interval_s else 1)
+    assert p.certainty is not None  # sets without evidence are not planned by practice
+    return p.merit_s * p.certainty.high
 
 
 def precedent_spaces(job: Job, spaces: Sequence[Space]) -> list[Space]:
