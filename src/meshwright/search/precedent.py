@@ -29,7 +29,8 @@ UNSHARDED = (0, 1)
 
 def slow_end(p: Prediction) -> float:
     """What ranks a prediction at the slow end of its interval."""
-    assert p.certainty is not None  # sets without evidence are not planned by practice
+    # sets without evidence are not planned by practice
+    assert p.certainty is not None
     return p.merit_s * p.certainty.high
 
 
