@@ -117,6 +117,17 @@ def test_what_none_has_is_searched_as_asked_and_said_so() -> None:
     assert said == ["cp 4 is searched as asked; lbl-2024 itself searches cp 1"]
 
 
+def test_exchanges_that_the_framework_lacks_are_said() -> None:
+    """A rule leaves out their layouts; of several values nobody would see that."""
+    job = Job("llama3-8b", "32xh100-sxm", 128, framework="torchtitan")
+    sentence = "torchtitan allows cp_exchange gather, ring, not all-to-all"
+    for values in (("all-to-all", "ring"), ("all-to-all",)):
+        notes = plan(job, cp=2, cp_exchange=values, families=False).notes
+        assert notes.count(sentence) == 1
+    other = plan(job, cp=2, cp_exchange=("gather", "ring"), families=False)
+    assert not any("cp_exchange" in note for note in other.notes)
+
+
 def test_chunks_that_are_named_under_strategies_of_1f1b_are_interleaved() -> (
     None
 ):

@@ -7,7 +7,7 @@ sentence, the trainer refuses to start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
@@ -366,10 +366,15 @@ def _framework_exchanges(framework: str, have: tuple[str, ...]) -> LayoutRule:
     return LayoutRule(
         "exchange of the framework",
         lambda _, l: (l.cp == 1) | (l.cp_exchange in have),
-        lambda _, l: (
-            f"{framework} allows cp_exchange {first_few(have)}, not {l.cp_exchange}"
-        ),
+        lambda _, l: other_exchanges(framework, have, (l.cp_exchange,)),
     )
+
+
+def other_exchanges(
+    framework: str, have: tuple[str, ...], lacks: Collection[object]
+) -> str:
+    """The sentence on exchanges of keys that a framework lacks."""
+    return f"{framework} allows cp_exchange {first_few(have)}, not {first_few(lacks)}"
 
 
 def _regrouped(job: Job, l: Layout) -> str:

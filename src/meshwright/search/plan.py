@@ -98,9 +98,14 @@ def planning(question: Question) -> Steps:
         answer,
         tried=whose + tried,
         untried=untried,
-        notes=(*beyond, *answer.notes)
-        if answer.best
-        else (*answer.notes, *beyond),
+        # what was named beyond may be why nothing is legal
+        notes=tuple(
+            dict.fromkeys(
+                (*beyond, *answer.notes)
+                if answer.best
+                else (*answer.notes, *beyond)
+            )
+        ),
         elapsed_s=time.perf_counter() - start,
     )
 

@@ -15,7 +15,7 @@ from ..describe.choices import FIELDS, Choices, Value, Values, first_few
 from ..describe.job import Job
 from ..describe.layout import CHUNKED, Layout
 from ..errors import BadInput
-from ..layout.rules import host_unknown
+from ..layout.rules import host_unknown, other_exchanges
 from ..layout.schemes import counts_model
 from ..num import divisors
 from ..schedule import get as schedule_named
@@ -67,10 +67,24 @@ def strategies(
     )
     # what two values need is said of each, unless neither is beyond by itself
     return [one for each in spaces for one in _searches(each)], [
-        sentence
-        for what, sentence in said.items()
-        if what > frozenset().union(*(less for less in said if less < what))
+        *(
+            sentence
+            for what, sentence in said.items()
+            if what
+            > frozenset().union(*(less for less in said if less < what))
+        ),
+        *_exchanges_beyond(job, space.choices),
     ]
+
+
+def _exchanges_beyond(job: Job, named: Choices) -> Iterator[str]:
+    """The sentence on named exchanges of keys that the framework lacks: a rule leaves out their
+    layouts of several ranks, which of several values nobody would see.
+    """
+    have = job.profile.exchanges if job.profile else ()
+    lacks = [v for v in named.get("cp_exchange", ()) if v not in have]
+    if job.profile and have and lacks:
+        yield other_exchanges(job.profile.name, have, lacks)
 
 
 def _proposed(job: Job) -> tuple[Choices, ...]:
