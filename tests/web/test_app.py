@@ -68,6 +68,12 @@ UNDEALT = {"model": "llama3-8b", "on": "24xh100-sxm", "batch": "1M"}
             f"{ASKED} --tokens 1T --tp 2 --dp 4 --zero 1",
         ),
         (
+            "predict",
+            {**QUESTION, "tp": "2", "zero": "1"},
+            None,
+            f"{ASKED} --tp 2 --dp 4 --zero 1",
+        ),
+        (
             "timeline",
             QUESTION,
             {"tp": 1, "pp": 4, "zero": 1},
@@ -140,6 +146,7 @@ def test_streams_give_a_line_for_each_part() -> None:
         ("clusters", {"clusters": ["8xh100-sxm"], "prices": {"b200": "x"}}),
         ("what_if", {"question": {**QUESTION, "batch": "nonsense"}}),
         ("choices", {"question": QUESTION, "layout": {"tp": [2]}}),
+        ("predict", {"question": {**QUESTION, "tp": "2,4"}}),
         ("limits", {"scenarios": ["nowhere"]}),
         ("limits", {"scenarios": ["h100"], "factors": {"chip": True}}),
     ],

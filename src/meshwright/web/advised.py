@@ -17,9 +17,9 @@ from ..prediction.prediction import predict
 from ..report.advise_card import fields, flags
 from ..report.console import envelope
 from ..search import Progress
-from .answers import Answer, Body
+from .answers import Answer, Body, layout_asked
 from .dropped import foreign_in_text, job_in_file
-from .question import ask, laid_out
+from .question import ask
 
 
 def answer_advise(body: Body, progress: Progress) -> Answer:
@@ -31,8 +31,8 @@ def answer_advise(body: Body, progress: Progress) -> Answer:
         kept = body.get("question") or {}
         advice = of_text(text, kept, progress)
     else:
-        job, _ = ask(body.get("question"), [])
-        layout = laid_out(job, body.get("layout", {}))
+        job, space = ask(body.get("question"), [])
+        layout = layout_asked(body, job, space)
         advice = compute(replace(job, layout=layout), progress=progress)
     fields = advice.to_dict()
     for name in ("changes", "numerics"):

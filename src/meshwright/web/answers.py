@@ -14,6 +14,7 @@ from ..describe.assumptions import SETS
 from ..describe.choices import FIELDS
 from ..describe.framework import frameworks
 from ..describe.job import OPTIMIZERS, PRECISIONS, Job
+from ..describe.layout import Layout
 from ..errors import BadInput, MeshwrightError
 from ..formats.options import flags
 from ..prediction.certainty import resolution
@@ -42,6 +43,7 @@ from .question import (
     ask,
     keys,
     laid_out,
+    sole_values,
 )
 
 Body = Mapping[str, Any]
@@ -70,12 +72,21 @@ def answer_predict(body: Body, progress: Progress) -> Answer:
 
 
 def prediction_of(body: Body, notes: list[str]) -> Prediction:
-    """The step of a question under a layout, at one's own price; notes: receives what was rounded
-    and what the set filled in.
+    """The step of a question under a layout, where there is none under the values that the question
+    names, at one's own price; notes: receives what was rounded and what the set filled in.
     """
-    job, _ = ask(body.get("question"), notes)
+    job, space = ask(body.get("question"), notes)
     job = with_price(job, price_of_job(job, body.get("prices", {})))
-    return compute_step(job, laid_out(job, body.get("layout", {}), notes))
+    return compute_step(job, layout_asked(body, job, space, notes))
+
+
+def layout_asked(
+    body: Body, job: Job, space: Space, notes: list[str] | None = None
+) -> Layout:
+    """The layout of a body, or where it has none the one that its question names; notes: receives
+    a sentence on what the set filled in.
+    """
+    return laid_out(job, body.get("layout") or sole_values(space), notes)
 
 
 def answer_plan(body: Body, progress: Progress) -> Answer:
@@ -176,8 +187,8 @@ def price(job: Job) -> Mapping[str, Any]:
 
 def neighbours_of(body: Body, progress: Progress) -> Answer:
     """One field of a layout changed at a time, the rest kept."""
-    job, _ = ask(body.get("question"), [])
-    layout = laid_out(job, body.get("layout", {}))
+    job, space = ask(body.get("question"), [])
+    layout = layout_asked(body, job, space)
     used = replace(job, layout=layout)
     choices = neighbours(used, layout, progress)
     values = {
@@ -193,7 +204,7 @@ def neighbours_of(body: Body, progress: Progress) -> Answer:
 def choices(body: Body, progress: Progress) -> Iterator[Answer]:
     """One field of a layout fixed at a time, the rest searched again; a line for each."""
     job, space = ask(body.get("question"), [])
-    layout = laid_out(job, body.get("layout", {}))
+    layout = layout_asked(body, job, space)
     for choice in pin_values(job, space, layout, progress):
         p = choice.prediction
         words = {"layout_words": layout_words(p.layout)} if p else {}

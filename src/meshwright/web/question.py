@@ -117,6 +117,16 @@ def ask(question: Question | None, notes: list[str]) -> tuple[Job, Space]:
     return job, space
 
 
+def sole_values(space: Space) -> dict[str, Any]:
+    """The layout that a space leaves.  Raises BadInput where it leaves several."""
+    for name, values in space.choices.items():
+        if len(values) > 1:
+            raise BadInput(
+                f"question.{name} has {len(values)} values: a prediction takes one"
+            )
+    return {name: values[0] for name, values in space.choices.items()}
+
+
 def laid_out(
     job: Job, layout: Mapping[str, Any], notes: list[str] | None = None
 ) -> Layout:
