@@ -67,6 +67,11 @@ class AttentionWork(NamedTuple):
     """Tokens whose queries are there; keys are all T of them, at once or block by block."""
 
 
+def own_queries(h: RankHeads) -> AttentionWork:
+    """All heads of the tp rank, for the rank's own tokens."""
+    return AttentionWork(h.H, h.K, h.T / h.cp)
+
+
 @dataclass(frozen=True)
 class Exchange:
     """One way to give every query its keys."""
@@ -78,12 +83,15 @@ class Exchange:
     forward: Callable[[RankHeads], tuple[Collective, ...]]
     backward: Callable[[RankHeads, bool], tuple[Collective, ...]]
     """(heads, keys and values were kept) -> messages."""
-    work: Callable[[RankHeads], AttentionWork] = lambda h: AttentionWork(
-        h.H, h.K, h.T / h.cp
-    )
+    work: Callable[[RankHeads], AttentionWork] = own_queries
     holds: Callable[[Any, Any], Any] = lambda kv_heads, ranks: True
     """(kv heads, tp x cp) -> where it can run."""
     output_sent: bool = False
     """What attention returns was sent, and is another tensor than what its backward pass reads."""
     refusal: str = ""
     """Why it cannot, where it does not."""
+
+    @property
+    def all_keys(self) -> bool:
+        """Each rank is given the keys of all tokens, whatever window its queries have."""
+        return self.work is own_queries

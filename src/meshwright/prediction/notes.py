@@ -23,6 +23,7 @@ from ..describe.network import UNMEASURED as LINK_SHARE
 from ..describe.offload import offload
 from ..describe.recompute import recompute
 from ..describe.software import ATTENTION, Software
+from ..exchange import EXCHANGES
 from ..layout import practice, rules
 from ..layout.placement import exceeds_last
 from ..layout.rule import broken_sentences
@@ -253,11 +254,11 @@ def of_model(r: StepResult) -> Iterator[str]:
     job, layout, mixed = r.job, r.layout, kind_counts(r.job.model)
     every = [kind for part in mixed for kind, _ in part]
     windows = [kind.window for kind in every if kind.window]
-    way = KEYS_SENT.get(layout.cp_exchange)
-    if windows and way and layout.cp > 1 and layout.scheme != "summa":
+    all_keys = EXCHANGES[layout.cp_exchange].all_keys
+    if windows and all_keys and layout.cp > 1 and layout.scheme != "summa":
         yield (
-            f"cp {layout.cp:g} {way} the keys and values of all {job.T:,} tokens also in layers"
-            f" with a window of {min(windows):,}: a choice, not a need"
+            f"cp {layout.cp:g} sends each rank the keys and values of all {job.T:,} tokens"
+            f" also in layers with a window of {min(windows):,}: a choice, not a need"
         )
     if (
         layout.schedule in PAIRED
@@ -333,10 +334,6 @@ def idle_settings(r: StepResult) -> Iterator[str]:
             acts_on = fields_of(Software)[name].kind.acts_on
             on = f": it acts on {acts_on}" if acts_on else ""
             yield f"{name} {str(value).lower()} {IDLE_SETTING}{on}"
-
-
-KEYS_SENT = {"gather": "gathers", "ring": "sends round"}
-"""Exchange of keys that gives each rank all of them, whatever window its queries have."""
 
 
 def transformer_engine(r: StepResult) -> Iterator[str]:
