@@ -105,25 +105,6 @@ def test_an_mfu_above_the_peak_says_what_the_set_does_not_time() -> None:
     assert not any("MFU" in note for note in predict(job).notes)
 
 
-@pytest.mark.parametrize(
-    ("exchange", "cp", "said"),
-    [
-        ("gather", 2, True),
-        ("ring", 2, True),
-        ("all-to-all", 2, False),
-        ("ring", 1, False),
-    ],
-)
-def test_keys_that_no_window_needs_are_said(
-    exchange: str, cp: int, said: bool
-) -> None:
-    """Where ranks keep their own queries; heads that change places need the tokens of all ranks."""
-    job = Job("gemma3-27b", "16xh100-sxm", 16, seq=32768)
-    p = predict(job, tp=4, cp=cp, dp=4 // cp, cp_exchange=exchange)
-    words = "tokens also in layers with a window of 1,024"
-    assert any(words in note for note in p.notes) is said
-
-
 def test_an_optimizer_on_the_host_that_nobody_times_is_said() -> None:
     layout = Layout(tp=4, dp=16, zero=1, offload="optimizer")
     job = Job("llama3-8b", "64xh100-sxm", 64, layout)
