@@ -4,18 +4,162 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import pytest
 
 from by_hand import FREE, MODEL, by_hand
 from meshwright import Job, Layout, MoE, predict
+from meshwright.count.model import model_flops
 from meshwright.describe.assumptions import REALISTIC, Assumptions
 
 MODULES = [
     importlib.import_module(f"meshwright.prediction.{name}")
     for name in ("prediction", "result")
 ]
+
+
+SHARDED = Layout(zero=3)
+
+
+def some(
+    model: str = "llama3-8b",
+    on: str = "64xh100-sxm",
+    batch: int = 64,
+    **fields: Any,
+) -> Job:
+    """Sharded replicas, of which nothing needs to be said; with other values."""
+    return Job(model, on, batch, **{"layout": SHARDED, **fields})
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        some(tokens=1e12),
+        some(
+            "mixtral-8x7b",
+            layout=Layout(tp=2, pp=2, microbatch=2, ep=8, zero=1),
+            tokens=15e12,
+        ),
+        some("llama3-70b", "64xtpu-v5p", 128, tokens=1e12),
+        some("llama3-70b", layout=Layout(tp=2, pp=4), tokens=1e13),
+        some(layout=Layout(dp=32, zero=3, recompute="full"), tokens=1e12),
+        some("gpt3-175b", "64xa100-80", assumptions="lbl-2024", tokens=1e12,
+             layout=Layout(tp=8, pp=8)),
+        some(layout=Layout(tp=2, cp=2, zero=1)),
+    ],
+)  # fmt: skip
+def test_the_fields_of_a_prediction_follow_from_each_other(job: Job) -> None:
+    """Each figure of `--json` from others, and from what the job says; what has no length, price or
+    evidence has none of what would need it."""
+    p = predict(job)
+    said, layout, chip = p.to_dict(), p.layout, job.cluster.chip
+    chips, seconds = said["chips"], said["step_time_s"]
+    peak = chip.peak(job.precision.compute)
+    tokens = job.batch * job.T
+    expected = {
+        "chips": job.cluster.chips,
+        "batch_sequences": job.batch,
+        "seq_tokens": job.T,
+        "batch_tokens": tokens,
+        "step_time_s": sum(said["time_s"].values()),
+        "tokens_per_s": tokens / seconds,
+        "tokens_per_s_per_chip": tokens / seconds / chips,
+        "model_flops_per_s_per_chip": said["mfu"] * peak,
+        "microbatches": job.batch / layout.dp / layout.microbatch,
+        "replayed_s": None if "lbl" in job.assumptions.name else seconds,
+    }
+    assert {k: said[k] for k in expected} == pytest.approx(expected)
+    assert said["mfu"] * peak * seconds * chips == pytest.approx(
+        model_flops(job.model, job.T) * tokens
+    )
+    assert sum(said["layer_kinds"].values()) == job.model.layers
+    assert (said["parameters"] > said["active_parameters"]) == bool(
+        job.model.moe
+    )
+    bytes_ = said["memory_bytes"]
+    kinds = said["memory_by_stage_bytes"].values()
+    fullest = max(kinds, key=lambda kind: sum(kind.values()))
+    assert fullest.items() <= bytes_.items()
+    assert bytes_["allocated"] == pytest.approx(sum(fullest.values()))
+    more = [bytes_[k] for k in ("allocated", "needed", "capacity")]
+    assert said["fits"] == (said["risk_of_oom"] <= p.risk_accepted)
+    assert said["fits"] == (more == sorted(more))
+    assert bytes_["allocated"] <= bytes_["reserved"] <= bytes_["device"]
+    assert said["layout"]["placement"].keys() >= {"tp", "pp", "dp"}
+    for axis, ranks in said["layout"]["placement"].items():
+        assert prod(ranks) == said["layout"][axis]
+    # of a whole run
+    length = ("useful", "train")
+    useful, whole = (said[f"{name}_time_s"] for name in length)
+    if not job.tokens:
+        assert {useful, whole, said["lost_s"], said["chip_hours"]} == {None}
+        whole = None
+    else:
+        assert useful == pytest.approx(job.tokens / said["tokens_per_s"])
+        lost = sum((said["lost_s"] or {}).values())
+        assert whole == pytest.approx(useful + lost)
+        assert bool(lost) == bool(said["evidence"])
+        assert said["chip_hours"] == pytest.approx(whole * chips / 3600)
+        known = (
+            chip.power_w * whole * chips,
+            chip.usd_per_hour * whole * chips / 3600,
+        )
+        for name, value in zip(("energy_j", "cost_usd"), known, strict=True):
+            assert said[name] == (pytest.approx(value) if value else None)
+    assert bool(said["interval_s"]) == bool(said["evidence"])
+    sure = said["evidence"] and [x / seconds for x in said["interval_s"]]
+    for name, value in (
+        ("train_time_interval_s", whole),
+        ("cost_interval_usd", said["cost_usd"]),
+        ("energy_interval_j", said["energy_j"]),
+    ):
+        wide = [x * value for x in sure] if sure and value else None
+        assert said[name] == (wide and pytest.approx(tuple(wide)))
+    if sure:
+        assert 0 < sure[0] < 1 < sure[1] and said["evidence"]["rows"] > 0
+
+
+NOTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("less than one step", {"tokens": 64 * 8192 - 1}, {"tokens": 64 * 8192}),
+    ("than the whole web", {"tokens": 3.2e15}, {"tokens": 3.1e15}),
+    ("a stage has 32 layers", {"recompute": "full:33"}, {"recompute": "full:32"}),
+    ("8 layers in a chunk",
+     {"pp": 2, "interleave": 2, "schedule": "interleaved", "zero": 1, "recompute": "full:9"},
+     {"pp": 2, "interleave": 2, "schedule": "interleaved", "zero": 1, "recompute": "full:8"}),
+    ("interleave 2 has no effect on time with pp 1",
+     {"schedule": "interleaved", "interleave": 2},
+     {"schedule": "interleaved", "interleave": 2, "pp": 2, "zero": 1}),
+    ("cp_exchange ring changes nothing", {"cp_exchange": "ring"},
+     {"cp_exchange": "ring", "cp": 2}),
+    ("panels 4 changes nothing", {"panels": 4}, {"panels": 1}),
+    ("padded to 8,192, a multiple of 8 (+0.02 %)", {"seq": 8190, "cp": 4},
+     {"seq": 8184, "cp": 4}),
+    ("without its 5 Newton-Schulz", {"optimizer": "muon"}, {"optimizer": "adamw"}),
+    ("runs out of memory", {"zero": 0}, {"zero": 2}),
+    ("1 of 64 chips is idle", {"dp": 63, "batch": 63}, {"dp": 64}),
+    ("window of 4,096: a choice", {"model": "gemma2-9b", "cp": 2},
+     {"model": "gemma2-9b"}),
+    ("chip l40s is unmeasured", {"on": "64xl40s"}, {"on": "64xa100-80"}),
+]  # fmt: skip
+"""(Words, fields under which a note has them, others beside those that have not)."""
+
+
+@pytest.mark.parametrize(("words", "fields", "others"), NOTED)
+def test_a_note_stands_where_its_condition_holds_and_nowhere_beside(
+    words: str, fields: dict[str, Any], others: dict[str, Any]
+) -> None:
+    """Once; what lies next to it has none of these words."""
+
+    def notes(named: dict[str, Any]) -> list[str]:
+        of_job = {k: v for k, v in named.items() if not hasattr(SHARDED, k)}
+        of_layout = {k: v for k, v in named.items() if k not in of_job}
+        return [*predict(some(**of_job), replace(SHARDED, **of_layout)).notes]
+
+    assert sum(words in note for note in notes(fields)) == 1
+    assert not any(words.split("(")[0] in note for note in notes(others))
+    assert not predict(some()).notes
 
 
 def test_utilisation_is_work_over_time_and_peak() -> None:

@@ -135,6 +135,36 @@ def test_the_closed_form_is_the_step_without_what_comes_after() -> None:
     assert replay(p).closed_s == pytest.approx(p.step_time_s - after)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h2", "zbv", "dualpipev"])
+def test_the_fields_of_a_timeline_follow_from_each_other(
+    schedule: str,
+) -> None:
+    """A rank is busy or idle; idle time over all time and over useful time; microbatches pass every
+    rank.
+    """
+    p = predict(job(OVERLAPPED), Layout(tp=8, pp=8, schedule=schedule))
+    said, one = replay(p).to_dict(), replay(p)
+    m, ranks = said["microbatches"], said["ranks"]
+    assert (m, ranks, said["schedule"]) == (64, 8, schedule)
+    for busy, idle in zip(said["busy_s"], said["idle_s"], strict=True):
+        assert busy + idle == pytest.approx(said["makespan_s"])
+    useful, every = sum(said["busy_s"]), said["exact_s"] * ranks
+    stages = [sum(stage.values()) for stage in said["stage_s"]]
+    assert useful == pytest.approx(m * sum(stages))
+    assert said["bubble_fraction"] == pytest.approx(1 - useful / every)
+    assert said["bubble_over_useful"] == pytest.approx(every / useful - 1)
+    assert said["exact_s"] <= said["makespan_s"] * (1 + 1e-9)
+    assert said["difference"] == pytest.approx(
+        said["closed_form_s"] / said["exact_s"] - 1
+    )
+    assert said["send_s"] == max(one.sends_s)
+    assert len(said["in_flight_microbatches"]) == ranks
+    assert said["bubble_of_equal_stages"] == pytest.approx(
+        said["bubble_over_useful"], abs=2e-3
+    )
+    assert said["notes"] == [*one.notes, *p.notes]
+
+
 @pytest.mark.parametrize("barrier", ["global norm", "none"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_prediction_replays_stages_that_differ(

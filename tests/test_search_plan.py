@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from math import gcd, inf
 from pathlib import Path
 
@@ -123,6 +124,89 @@ def test_a_default_answer_divides_the_batch_and_names_idle_chips_first(
             f"{chips - used:,} of {chips:,} chips"
         )
         assert not found.idle or found.to_dict()["notes"][0] == found.idle
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        Job("llama3-8b", "16xh100-sxm", 64, tokens=1e12),
+        Job("mixtral-8x7b", "32xh100-sxm", 64),
+        Job("gpt3-175b", "64xa100-80", 64, assumptions="lbl-2024"),
+    ],
+)
+def test_the_fields_of_a_plan_follow_from_predictions(job: Job) -> None:
+    """What ranks a layout is its time over its chance to fit; a change of the software is another
+    prediction of the same layout; every layout that is counted fits, is too big or bounded away.
+    """
+    found = plan(job, top=6, pareto=True)
+    said, best, near = found.to_dict(), found.answer, 1 + resolution(job)
+    ranked = [best, *found.alternatives]
+    assert [
+        one["layout"] for one in (said["best"], *said["alternatives"])
+    ] == [p.to_dict()["layout"] for p in ranked]
+
+    def cost(one: dict) -> float:
+        return one["step_time_s"] / (1 - one["risk_of_oom"])
+
+    costs = [cost(one) for one in said["alternatives"]]
+    mine = cost(said["best"])
+    least = min(mine, *costs)
+    assert costs == sorted(costs) and mine <= least * near
+    beside = [(one, cost(one)) for one in said["alternatives"]]
+    beside += [
+        (row, cost(row["prediction"]))
+        for row in said["families"]
+        if row["prediction"]
+    ]
+    for one, merit in beside:
+        assert one["slower"] == pytest.approx(merit / mine - 1, abs=1e-9)
+        assert one["tie"] == (merit <= least * near and merit * near >= mine)
+    counts = said["rejected"]["memory"] + said["rejected"]["bound"]
+    assert said["searched"] == said["feasible"] + counts
+    assert said["closest"] is None and said["recipe"] is None
+    pairs = [
+        (one["step_time_s"], one["memory_bytes"]["allocated"])
+        for one in said["pareto"]
+    ]
+    assert pairs == sorted(pairs)
+    assert pairs[0][0] <= best.step_time_s
+    assert pairs[0][1] <= best.memory_bytes["allocated"]
+    for (_, wide), (_, lean) in pairwise(pairs):
+        assert lean <= 0.9 * wide
+    changes, whole = said["software"]["changes"], said["software"]["together"]
+    assert bool(changes) == bool(job.profile)
+    merits = []
+    for one in (*changes, *filter(None, [whole])):
+        software = replace(job.software, **one["settings"])
+        layout = best.layout
+        if one is whole:
+            layout = found.tuned.prediction.layout
+        other = predict(replace(best.job, software=software), layout)
+        words = [
+            f"--{name.replace('_', '-')} {value}".lower()
+            for name, value in one["settings"].items()
+        ]
+        assert one["flags"] == " ".join(words)
+        assert one["layout"] == other.to_dict()["layout"]
+        for name in ("step_time_s", "interval_s", "risk_of_oom"):
+            assert one[name] == getattr(other, name)
+        assert one["change"] == pytest.approx(
+            other.step_time_s / best.step_time_s - 1
+        )
+        assert one["numerics"] == bool(
+            {*one["settings"]} & {"gradients", "float8"}
+        )
+        merits.append(other.merit_s / best.merit_s - 1)
+    if whole:
+        assert merits.pop() <= -0.01 and not whole["numerics"]
+    assert merits == sorted(merits) and all(abs(m) >= 5e-4 for m in merits)
+    rest = [*said["elasticities"]]
+    assert [
+        (one["name"], one["words"], one["change"])
+        for one in rest[: len(changes)]
+    ] == [(one["flags"], one["flags"], one["change"]) for one in changes]
+    moved = [one["change"] for one in rest[len(changes) :]]
+    assert moved == sorted(moved) and bool(moved) == bool(found.families)
 
 
 @pytest.mark.parametrize("chips", [896, 1000])

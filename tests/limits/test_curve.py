@@ -145,6 +145,59 @@ def test_the_end_without_grids_is_doubted_by_the_others() -> None:
     assert replace(line, curve=small, closed=None).doubt is None
 
 
+@pytest.mark.parametrize("name", ["h100", "a100/sparse", "v100"])
+def test_the_fields_of_limits_follow_from_each_other(name: str) -> None:
+    """Runs by the law and by the machine; the paper's grids and real numbers alike. A run takes its
+    steps, each of them its stages and what is exposed beside them.
+    """
+    (line,) = limits(name).lines
+    s, said = line.scenario, line.to_dict()
+    assert (said["scenario"], said["duration_s"]) == (name, s.duration_s)
+    last = said["points"][-1]
+    for size in ("flops", "parameters"):
+        assert said[f"largest_{size}"] == last[size]
+    assert said["sustained_utilisation"] == s.sustained
+    for law, points, end in (
+        (s.law, said["points"], said["crossing"]),
+        (s.smooth.law, said["smooth_points"], said["smooth_crossing"]),
+    ):
+        sizes = [p["flops"] for p in points]
+        used = [p["utilisation"] for p in points]
+        assert sizes == sorted(sizes) and max(used) <= s.sustained
+        again = crossing(sizes, used, s.threshold)
+        assert end == again.to_dict() and end["threshold"] == said["threshold"]
+        for p in points:
+            work = p["chips"] * p["duration_s"] * s.machine.peak
+            assert p["utilisation"] == pytest.approx(p["flops"] / work)
+            model = shape(law, p["hidden"])
+            sizes = p["layers"], p["experts"], p["parameters"]
+            assert sizes == pytest.approx((model.L, model.E, model.parameters))
+            degrees, step = p["degrees"], p["step"]
+            wide = {k: degrees[k] for k in p["lower"]}
+            assert wide.keys() == {"dp", "tp_model", "tp_ff", "pp", "ep"}
+            for axis, ranks in p["lower"].items():
+                assert len(ranks) == len(s.network.dims) - 1
+                assert np.prod(ranks) <= wide[axis] * (1 + 1e-9)
+            share = step["busy_s"] / (1 - step["bubble_share"])
+            assert step["matmul_s"] <= step["busy_s"] <= share
+            assert share <= step["total_s"] * (1 + 1e-9)
+            if degrees["pp"] == 1:
+                assert not step["bubble_share"] and not step["p2p_s"]
+            if points is said["points"]:
+                assert np.prod([*wide.values()]) == p["chips"]
+                steps = p["duration_s"] / step["total_s"]
+                assert steps == pytest.approx(model.steps)
+    for p, asked in zip(said["points"], said["bills"], strict=True):
+        hours = p["chips"] * p["duration_s"] / 3600
+        watts, price = s.chip.power_w, s.chip.usd_per_hour
+        assert asked["chip_hours"] == pytest.approx(hours)
+        assert asked["energy_j"] == pytest.approx(watts * 3600 * hours)
+        rent = pytest.approx(price * hours) if price else None
+        assert asked["cost_usd"] == rent
+    closed = said["closed_forms"]
+    assert bool(closed) == (s.law.experts is None)
+
+
 def test_bills() -> None:
     p = curve(H100, np.array([12288.0])).points[0]
     hours = 2048 * p.duration_s / 3600

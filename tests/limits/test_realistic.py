@@ -73,6 +73,14 @@ def test_real_points_add_up(everything: RealCurve) -> None:
         assert p.duration_s == pytest.approx(took)
         useful = p.prediction.mfu * p.loss.goodput
         assert p.utilisation == pytest.approx(useful, rel=1e-6)
+        said = p.to_dict()
+        assert said["prediction"] == p.prediction.to_dict()
+        assert said["failures"]["goodput"] == p.loss.goodput
+        assert said["chips"] == said["prediction"]["chips"]
+        assert said["batch_tokens"] == said["prediction"]["batch_tokens"]
+    said = everything.to_dict()
+    assert said["largest_flops"] == said["points"][-1]["flops"]
+    assert (said["name"], said["reason"]) == ("realistic", "")
 
 
 def test_a_late_run_says_what_it_waits_for_most(everything: RealCurve) -> None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import prod
 
 import pytest
 
 from meshwright import Model
 from meshwright.catalog import cluster, model
+from meshwright.count.model import parameters
 from meshwright.describe.assumptions import BOOK_SUM
 from meshwright.roofline import schemes
 from meshwright.roofline.mesh import bandwidth, mesh, ring
@@ -173,6 +175,74 @@ def test_all_of_a_roofline():
     assert data["whole"][0]["edition"] == "sum"
     assert data["effective_width"] == 28672
     assert data["tokens_per_chip"] == pytest.approx(467.6, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("shown", "on", "batch"),
+    [(LLAMA, name, batch) for name, batch in PODS]
+    + [(OSS, "1024xbook-tpu-v5e", 16e6), (TOY, "1xh100-sxm", 1e5)],
+)
+def test_the_fields_of_a_roofline_follow_from_each_other(shown, on, batch):
+    """Splits use every chip; a ratio is computing over communicating; a batch that is compute-bound
+    has at least the tokens from which it is.
+    """
+    said = roofline(shown, on, batch).to_dict()
+    chip, pod = cluster(on).chip, prod(said["shape"])
+    assert said["chips"] == said["pods"] * pod
+    assert said["tokens_per_chip"] == batch / said["chips"]
+    assert said["sequences"] == pytest.approx(batch / shown.seq)
+    assert said["flops_per_s"] == chip.peak("bf16")
+    rate = said["flops_per_s"] / chip.hbm_bandwidth
+    assert said["hbm_tokens"] == pytest.approx(rate)
+    assert said["flops_per_token"] == pytest.approx(
+        said["weight_bytes"]
+        * (shown.moe.top_k / shown.moe.experts if shown.moe else 1)
+    )
+    size = parameters(shown)
+    cut = size / pod
+    for name, each in (("memory_bytes", 10), ("memory_full_bytes", 18)):
+        assert said[name] == pytest.approx(each * cut + said["kept_bytes"])
+    for row in (*said["whole"], *said["degrees"]):
+        assert row["x"] * row["y"] == pod
+        alone = row["data_s"], row["tensor_s"]
+        assert max(alone) <= sum(alone) * (1 + 1e-12)
+    for row in said["whole"]:
+        took = row["comm_s"]
+        ratio = row["compute_s"] / took if took else None
+        assert row["ratio"] == (ratio and pytest.approx(ratio))
+        least = row["least_batch_tokens"]
+        first = row["compute_bound_from_tokens"]
+        assert bool(first) == bool(row["compute_bound_first"])
+        assert not least or first <= least * (1 + 1e-9)
+    assert [row["edition"] for row in said["whole"]] == ["sum", "max"]
+    wide = [row["y"] for row in said["degrees"]]
+    assert wide == sorted({*wide})
+    quick = min(row["comm_max_s"] for row in said["degrees"])
+    for row in said["degrees"]:
+        assert quick <= row["comm_max_s"] <= row["comm_sum_s"] * (1 + 1e-12)
+        assert row["comm_sum_s"] <= (row["data_s"] + row["tensor_s"]) * (
+            1 + 1e-12
+        )
+    for row in said["schemes"]:
+        for edition in ("sum", "max"):
+            sent = row[f"comm_{edition}_s"]
+            least = row[f"least_batch_{edition}_tokens"]
+            bound = row["compute_s"] >= sent
+            assert row[f"compute_bound_{edition}"] == bound
+            assert bound == (least is not None and batch >= least * (1 - 1e-9))
+        assert row["comm_max_s"] <= row["comm_sum_s"] * (1 + 1e-12)
+        rows = said["microbatches"][row["name"]]
+        room = (
+            said["capacity_bytes"] - row["memory_bytes"] + said["kept_bytes"]
+        )
+        assert (rows == 0) == (room <= 0)
+        assert (
+            rows < 2 or (rows - 1) * room < said["kept_bytes"] <= rows * room
+        )
+    for row in said["theory"]:
+        assert row["x"] * row["y"] == pytest.approx(pod)
+        assert row["ratio_sum"] <= row["ratio_max"]
+        assert row["tokens_per_chip_sum"] >= row["tokens_per_chip_max"]
 
 
 def test_a_context_ring_goes_one_way_whether_it_closes_or_not():
