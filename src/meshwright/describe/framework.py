@@ -182,6 +182,13 @@ class Framework(Checked):
     """`ReplicaTraffic.gradients`."""
     reduction_numbers: ReductionNumbers
     """Numbers in which replicas sum gradients (`step.weights.bucket_copies`)."""
+    bucket_size: Amount
+    """Parameters that replicas exchange in one collective, at least (`step.weights.bucket`); 0:
+    those that are copied into one block (`Holding.bucket_elements`), else of a layer, of embedding
+    or head.
+    """
+    bucket_a_replica: Amount
+    """Parameters of a bucket for each of dp ranks, at least."""
     gather_share: Share
     """Of the rate of a link between nodes that gathers of whole weights reach (ZeRO 3)."""
     ends: Ends
@@ -396,7 +403,10 @@ def running(
         else by.attention_otherwise
     )
     named = {ASK: usual, "flash": by.flash, "unfused": by.unfused}
-    return replace(by, attention=named.get(kernel, kernel), **said.given)
+    given = {"attention": named.get(kernel, kernel), **said.given}
+    if said.bucket_size:  # whatever dp is
+        given["bucket_a_replica"] = 0.0
+    return replace(by, **given)
 
 
 @lru_cache(maxsize=1024)

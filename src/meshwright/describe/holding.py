@@ -76,7 +76,8 @@ class Holding(Checked):
     keeps_pipeline_outputs: Annotated[bool, HELD] = False
     """A pipeline keeps each stage's output beside its input until the backward pass."""
     bucket_elements: Annotated[Amount, HELD] = 0.0
-    """Most gradients that are copied into one block to be reduced."""
+    """Most gradients that are copied into one block to be reduced, unless the job says how many
+    (`Software.bucket_size`)."""
     backward_share: Annotated[Amount, HELD] = 0.0
     """Temporaries of the backward pass of a layer, over what the layer keeps if nothing is computed
     again.

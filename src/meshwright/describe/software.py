@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any
 
 from ..exchange.experts import DISPATCHERS, KERNELS
-from .fields import ActsOn, Checked, Known, OneOf, Prose
+from .fields import ActsOn, Checked, Known, OneOf, Prose, Range
 from .frozen import short_repr
 from .recompute import FULL, PARTS
 
@@ -146,6 +146,12 @@ class Software(Checked):
     ] = None
     """Replicas sum gradients in the numbers they are kept in (kept), or copy each bucket to fp32
     first (fp32).
+    """
+    bucket_size: Annotated[
+        int | None, Range(1.0, 1e12), ActsOn("collectives between replicas")
+    ] = None
+    """Parameters whose gradients, or sharded weights, replicas exchange in one collective, at
+    least; with ZeRO-3 each layer has its own.
     """
     loss: Loss | None = None
     """How the loss is computed: by torch in eager mode, in fp32 (eager) or in the numbers of the

@@ -50,7 +50,8 @@ from .pipeline import (
 from .shares import ModelShares, model_shares
 from .sync import link_traffic, sync_wait
 from .total import DeviceStep, Step, shares_links
-from .weights import DeviceSync, device_syncs
+from .weights import DeviceSync, device_sync
+from .zero import is_sharded
 
 if TYPE_CHECKING:  # as in `pipeline`
     from ..schedule.replays import Paths
@@ -229,15 +230,19 @@ class StepCosts:
         """Something is: all ZeRO stages from 1 on send the same messages, as often as they say."""
         return self.layout.zero > 0
 
-    @part(*DEAL, "sharded", "layout.dp_replicate")
+    @property
+    def by_units(self) -> bool:
+        """Units of weights are gathered each by itself, in no bucket."""
+        return is_sharded(self.layout.zero, "weights")
+
+    @part(*DEAL, "sharded", "by_units", "layout.dp_replicate")
     def syncs(self) -> tuple[DeviceSync, ...]:
         """Collectives of the weights that devices hold."""
-        return device_syncs(
-            self.job,
-            self.layout,
-            self.cost,
-            devices=self.shares.slow,
-            clock=self.clock,
+        return tuple(
+            device_sync(
+                self.job, self.layout, self.cost, share, clock=self.clock
+            )
+            for share in self.shares.slow
         )
 
     @part(*SHARDS)

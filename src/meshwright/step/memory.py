@@ -251,9 +251,8 @@ def framework_buffers(
         ) * job.precision.weight_bytes
     if how.bucket_elements:
         sent = minimum(per_parameter.gradient, FP32)
-        bucket = where(
-            layout.replicas > 1, minimum(parameters, how.bucket_elements), 0.0
-        )
+        most = job.software.bucket_size or how.bucket_elements
+        bucket = where(layout.replicas > 1, minimum(parameters, most), 0.0)
         bytes_["bucket of gradients"] = bucket * sent
     return bytes_
 

@@ -8,7 +8,6 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from typing import NamedTuple
 
@@ -22,11 +21,13 @@ from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..exchange.types import Message
 from ..num import Num, anywhere, sum_of, where
+from .buckets import bucket, in_buckets, lacking
 from .microbatch import ModelCost
 from .parameters import (
     Parameters,
     end_units,
     no_parameters,
+    parameters_of,
     shard,
     units_of,
 )
@@ -276,47 +277,55 @@ def _collectives(
     return whole
 
 
-def device_syncs(
+def device_sync(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    devices: Sequence[ModelShare],
+    share: ModelShare,
     clock: Clock,
-) -> tuple[DeviceSync, ...]:
-    """Collectives of the weights of each device, in the order of `devices`."""
+) -> DeviceSync:
+    """Collectives of the weights of a device."""
     ends_unit, weights_kept = units_of(job)
+    layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
+    whole = parameters_of(job, layout, cost, share).whole
+    # of an interval of dp the largest buckets wait least often, and the smallest end soonest
+    least = bucket(job.profile, layout.most_replicas, whole)
+    soonest = bucket(job.profile, layout, whole)
 
     def sync(weights: Parameters) -> WeightSync:
-        return weight_sync(job, layout, weights, zero=layout.zero, clock=clock)
+        every: WeightSync = sum_of(
+            (
+                (part, weight_sync(job, layout, one, layout.zero, clock=clock))
+                for part, one in in_buckets(weights, least)
+            ),
+            SILENT,
+        )
+        return every
 
-    of_layers = [
-        sync(Parameters(c.weights, c.expert_weights)) for c in cost.layers
-    ]
+    of_layers = list(map(sync, layers))
 
     def layers_of(often: Iterable[Num]) -> WeightSync:
-        whole: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
-        return whole
+        every: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
+        return every
 
-    syncs = []
-    for share in devices:
-        first, later = map(sync, end_units(job, layout, cost, share))
-        one = share.first_layer
-        but_one = (n - k for n, k in zip(share.layers, one, strict=True))
-        begin, rest = layers_of(one) + first, layers_of(but_one) + later
-        backward_gather = None
-        if ends_unit != "units":
-            before = first if ends_unit == "apart" else SILENT
-            backward_gather = (layers_of(share.layers) + before).gather
-        syncs.append(
-            DeviceSync(
-                first=begin,
-                rest=rest,
-                total=begin + rest,
-                backward_gather=backward_gather,
-                weights_kept=weights_kept,
-                tied_gradients=tied_gradient_sync(
-                    job, layout, share, clock=clock
-                ),
-            )
-        )
-    return tuple(syncs)
+    ends = end_units(job, layout, cost, share)
+    first, later = map(sync, ends)
+    one = share.first_layer
+    but_one = (n - k for n, k in zip(share.layers, one, strict=True))
+    begin, rest = layers_of(one) + first, layers_of(but_one) + later
+    beside = sync(
+        lacking(soonest, [(1.0, ends[0]), *zip(one, layers, strict=True)])
+    )
+    begin, rest = begin + beside, rest + beside * -1.0
+    backward_gather = None
+    if ends_unit != "units":
+        before = first if ends_unit == "apart" else SILENT
+        backward_gather = (layers_of(share.layers) + before).gather
+    return DeviceSync(
+        first=begin,
+        rest=rest,
+        total=begin + rest,
+        backward_gather=backward_gather,
+        weights_kept=weights_kept,
+        tied_gradients=tied_gradient_sync(job, layout, share, clock=clock),
+    )
