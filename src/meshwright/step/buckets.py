@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from ..describe.framework import Framework
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, sum_of
-from .parameters import Parameters
+from .parameters import Parameters, no_parameters
 from .zero import is_sharded
 
 NONE = Parameters(0.0, 0.0)
@@ -40,11 +40,14 @@ def in_buckets(
     weights: Parameters, least: Parameters
 ) -> Iterator[tuple[Num, Parameters]]:
     """(the part that some weights are of a bucket of at least so many, the bucket): of dense ones,
-    of experts.
+    of experts, as far as there are any.
     """
-    dense, expert = map(maximum, weights, least)
-    yield weights.dense / maximum(dense, 1.0), Parameters(dense, 0.0)
-    yield weights.expert / maximum(expert, 1.0), Parameters(0.0, expert)
+    if not no_parameters(weights.dense):
+        dense = maximum(weights.dense, least.dense)
+        yield weights.dense / maximum(dense, 1.0), Parameters(dense, 0.0)
+    if not no_parameters(weights.expert):
+        expert = maximum(weights.expert, least.expert)
+        yield weights.expert / maximum(expert, 1.0), Parameters(0.0, expert)
 
 
 def lacking(
