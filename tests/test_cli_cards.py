@@ -269,8 +269,6 @@ def test_what_binds_and_how_sure_it_is_stand_on_a_full_card(
         ("--ep-overlap true", "it acts on experts of several ranks"),
         ("--full prefix", "it acts on full recomputation of layers that are"),
         ("--reduction-numbers fp32", "it acts on gradients that replicas sum in 16 bits"),
-        ("--cp-exchange ring", "cp_exchange ring changes nothing here: cp is 1"),
-        ("--panels 4", "panels 4 changes nothing here: it acts on scheme summa"),
         ("--stage-message scattered", "stage_message scattered changes nothing here: it acts on"),
         ("--stage-message scattered --sequence-parallel false", ""),
         ("--full prefix --recompute full", ""),

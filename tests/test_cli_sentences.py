@@ -328,28 +328,6 @@ def test_a_length_that_nobody_means_is_said_before_the_numbers(
     assert not said or labels.index("length") < labels.index("step")
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        ("--recompute full:99", "full:99 is full: a stage has 32 layers"),
-        ("--recompute full:32", ""),
-        (
-            "--recompute full:9 --pp 2 --interleave 2 --schedule interleaved",
-            "full:9 is full: a stage has 8 layers in a chunk",
-        ),
-        ("--recompute mlp:40", "mlp:40 is mlp: a stage has 32 layers"),
-    ],
-)
-def test_more_layers_than_a_stage_has_are_said(
-    shell: Shell, more: str, said: str
-) -> None:
-    notes = shell.json(f"predict {LLAMA} --zero 1 {more}")["notes"]
-    found = [
-        n.removeprefix("recompute ") for n in notes if " a stage has" in n
-    ]
-    assert found == ([said] if said else [])
-
-
 def test_active_parameters_are_counted_as_cards_count_them(
     shell: Shell,
 ) -> None:

@@ -237,9 +237,7 @@ def leaving_bytes(
     return cost.away.leaving(kept, cost.boundary) if cost.away else 0.0
 
 
-def copies_beside(
-    cost: ModelCost, mode: str, share: Num = 1.0
-) -> list[Causes]:
+def copies_beside(cost: ModelCost, mode: str, share: Num) -> list[Causes]:
     """Of a layer of each kind, what copies between device and host outlast of its passes, one of
     which also runs again what the mode recomputes."""
     if not cost.away:
