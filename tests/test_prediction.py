@@ -164,6 +164,32 @@ def test_a_note_stands_where_its_condition_holds_and_nowhere_beside(
     assert not predict(some()).notes
 
 
+@pytest.mark.parametrize("name", ["realistic", "lbl-2024", "epoch-2024"])
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *({"zero": stage} for stage in (1, 2, 3)),
+        {"sequence_parallel": False},
+        {"cp_exchange": "ring"},
+        {"panels": 4},
+    ],
+    ids=str,
+)
+def test_what_several_ranks_choose_is_nothing_to_one(
+    name: str, choice: dict[str, Any]
+) -> None:
+    """Seconds and bytes by kind, and the leaves of both trees."""
+    job = Job("gpt2-xl", "1xh100-sxm", 4, assumptions=name)
+    alone, other = (predict(job, Layout(**c)) for c in ({}, choice))
+    assert other.time_s == alone.time_s
+    assert other.memory_bytes == alone.memory_bytes
+    trees = [
+        [(t.name, t.value) for _, t in (*p.term.walk(), *p.memory_term.walk())]
+        for p in (alone, other)
+    ]
+    assert trees[0] == trees[1]
+
+
 def test_utilisation_is_work_over_time_and_peak() -> None:
     """One chip, one sequence, two layers: 3 s each at the peak; the model's FLOPs count attention
     once, uncut.

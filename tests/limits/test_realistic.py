@@ -7,6 +7,7 @@ import pytest
 
 from meshwright.count.model import model_flops, parameters
 from meshwright.limits import preset
+from meshwright.limits.ends import utilisation_losses
 from meshwright.limits.realistic import (
     OMISSIONS,
     RealCurve,
@@ -73,6 +74,10 @@ def test_real_points_add_up(everything: RealCurve) -> None:
         assert p.duration_s == pytest.approx(took)
         useful = p.prediction.mfu * p.loss.goodput
         assert p.utilisation == pytest.approx(useful, rel=1e-6)
+        lost = utilisation_losses(p, H100)
+        busy = p.prediction.time_s["compute"] / p.prediction.step_time_s
+        assert sum(lost.values()) == pytest.approx(1 - busy * p.loss.goodput)
+        assert [*lost.values()] == sorted(lost.values(), reverse=True)
         said = p.to_dict()
         assert said["prediction"] == p.prediction.to_dict()
         assert said["failures"]["goodput"] == p.loss.goodput
