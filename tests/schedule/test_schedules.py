@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -108,6 +109,16 @@ def test_devices_hold_what_was_said_of_them(name: str) -> None:
         assert at.logits(p, m, v)[1] >= late, where
         if not (at.costed or name == "interleaved-zb"):
             assert at.logits(p, m, v)[1] == late, where
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "breadth-first", "zbv"])
+@pytest.mark.parametrize("m", [2, 4, 60])
+def test_an_order_without_laws_is_read(name: str, m: int) -> None:
+    """Where each microbatch takes the place of another, and where all are held."""
+    at, v = get(name), int(get(name).chunks(2))
+    read = replace(at, flight=None, heads=None)
+    assert read.in_flight(2, m, v) == at.in_flight(2, m, v)
+    assert read.logits(2, m, v) == at.logits(2, m, v)
 
 
 @pytest.mark.parametrize("name", ["v-half", "v-min"])

@@ -457,9 +457,15 @@ def test_weights_on_the_wire(
 
 
 def test_sharded_gradients_need_no_placeholders() -> None:
-    """Products that add gradients up give autograd one; Megatron-FSDP's give it the gradient."""
-    for zero, some in ((1, True), (3, False)):
-        p = held("megatron-bridge", zero=zero)
+    """Products that add gradients up give autograd one; Megatron-FSDP's give it the gradient. One
+    shard is none, two are."""
+    for zero, dp, some in (
+        (1, 64, True),
+        (3, 64, False),
+        (3, 2, False),
+        (3, 1, True),
+    ):
+        p = held("megatron-bridge", zero=zero, dp=dp, tp=1)
         name = "placeholders of weight gradients"
         assert bool(part(p, "buffers", name)) == some
 
