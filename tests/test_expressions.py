@@ -193,6 +193,9 @@ def check_sums(p: Prediction) -> None:
                 assert term.parts and term.formula and term.source, term.name
             if term.name in OF_OPERATIONS:
                 assert all(part.formula for part in term.parts), term.name
+    # what its host launches at once is no operation
+    host = p.term.find("host")
+    assert host and all(part.value for part in host.parts)
     assert p.term.value == pytest.approx(p.step_time_s)
     assert {t.name: t.value for t in p.term.parts} == pytest.approx(p.time_s)
     assert p.memory_term.value == pytest.approx(p.memory_bytes["needed"])
