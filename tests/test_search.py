@@ -173,6 +173,21 @@ def test_any_number_of_chips() -> None:
         )
 
 
+@pytest.mark.parametrize(("pp", "covered"), [(1, 6), (2, 4), (3, 2), (6, 1)])
+def test_a_relaxed_space_may_leave_chips_idle(pp: int, covered: int) -> None:
+    """Replicas of one sequence of six, on as many of eight chips as there are whole ones."""
+    model = Model("m", 6, 96, 6, 192, 0, 128, gated=False)
+    near = Network("flat", (Dim("near", 9e11, 1e-6),))
+    job = Job(model, Cluster(catalog.chip("h100-sxm"), near, 8), 6)
+    one = {"tp": 1, "cp": 1, "microbatch": 1, "sequence_parallel": True}
+    space = Space(
+        **one, pp=pp, zero=0, recompute="none", schedule="1f1b",
+        stages="even", relaxed=True,
+    )  # fmt: skip
+    assert search(job, space, 9).searched == covered
+    same_by_loop(job, space)
+
+
 def test_breaking_a_bound_is_noticed() -> None:
     """A network whose far dimension is faster is not searched by bounds that assume the
     opposite.

@@ -470,6 +470,17 @@ def test_where_nothing_is_legal_the_values_at_fault_are_named_with_the_nearest(
     assert said[: len(sentences)] == [first, *sentences[1:]]
 
 
+@pytest.mark.parametrize(
+    ("chips", "more"), [(96, ""), (192, " (the nearest)")]
+)
+def test_values_that_were_all_tried_are_all_there_are(
+    chips: int, more: str
+) -> None:
+    """All 12 divisors of 96 are tried, and of the 14 of 192 the first 12."""
+    found = plan(Job("llama3-8b", f"{chips}xh100-sxm", chips), Space(ep=5))
+    assert found.notes[0].endswith(f"ep may be 1{more} here, not 5")
+
+
 def test_what_decides_is_said_before_what_does_not() -> None:
     """A rule that no combination keeps comes first, though others are asked before it; what a user
     named beyond the strategies, and what is not tried, come after the reason.

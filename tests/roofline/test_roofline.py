@@ -245,6 +245,18 @@ def test_the_fields_of_a_roofline_follow_from_each_other(shown, on, batch):
         assert row["tokens_per_chip_sum"] >= row["tokens_per_chip_max"]
 
 
+def test_pods_that_share_their_tokens_work_as_one_does_on_its_own():
+    one, four = (
+        roofline(LLAMA, f"{256 * n}xbook-tpu-v5e", 4e6 * n) for n in (1, 4)
+    )
+    assert (one.pods, four.pods) == (1, 4)
+    assert (four.degrees, four.theory) == (one.degrees, one.theory)
+    for alone, beside in zip(one.whole, four.whole, strict=True):
+        least = 4 * alone.least_batch_tokens
+        assert beside.least_batch_tokens == pytest.approx(least)
+        assert beside.compute_s == alone.compute_s
+
+
 def test_a_context_ring_goes_one_way_whether_it_closes_or_not():
     """n - 1 of n parts pass a chip at the rate of one direction of its link."""
     on = asked(LLAMA, "4096xbook-tpu-v5p", 1e6).mesh
