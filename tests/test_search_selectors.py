@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout, Space, plan, predict
+from meshwright.describe.cluster import Installation
 from meshwright.search import choices_of, neighbours, pin_values, with_choice
 
 JOB = Job("llama3-8b", "8xh100-sxm", batch=32)
@@ -33,13 +34,42 @@ def test_neighbours_are_the_predictions_of_the_changed_layouts() -> None:
             one = predict(JOB, with_choice(BEST, choice.field, choice.value))
             assert said["fits"] is one.fits
             assert said["needed_bytes"] == one.memory_bytes["needed"]
-            assert choice.seconds == pytest.approx(
-                one.replayed_s or one.step_time_s, rel=1e-12
-            )
+            assert said["step_time_s"] == one.step_time_s
             assert getattr(one.layout, choice.field) == choice.value
         else:
             assert choice.why, "what is not legal says why"
             assert said["fits"] is said["needed_bytes"] is None
+
+
+def test_steps_measured_on_an_installation_scale_all_choices() -> None:
+    """And what was left of the search: which layouts are found does not depend on it."""
+    scale = 2.5
+    on = replace(JOB.cluster, installation=Installation(scale, steps=3))
+    measured = replace(JOB, cluster=on)
+    found = plan(measured)
+    plain = plan(JOB)
+    for mine, its in zip(
+        (
+            found.best,
+            *found.alternatives,
+            *(f.prediction for f in found.outside),
+        ),
+        (
+            plain.best,
+            *plain.alternatives,
+            *(f.prediction for f in plain.outside),
+        ),
+        strict=True,
+    ):
+        assert mine and its and mine.layout == its.layout
+        assert mine.step_time_s == pytest.approx(scale * its.step_time_s)
+        assert mine.replayed_s == mine.step_time_s
+        assert mine.merit_s == pytest.approx(scale * its.merit_s)
+    for choice in neighbours(measured, BEST):
+        if choice.prediction:
+            one = predict(JOB, choice.prediction.layout)
+            said = choice.to_dict()["step_time_s"]
+            assert said == pytest.approx(scale * one.step_time_s)
 
 
 def test_replicas_take_the_chips_that_degrees_leave() -> None:
@@ -139,7 +169,8 @@ def test_a_pinned_value_is_the_fastest_with_it_as_in_the_table() -> None:
     for field in asked:
         value = getattr(fastest.layout, field)
         if value != getattr(best.layout, field):
-            assert seen[field, value].seconds == fastest.replayed_s
+            assert (p := seen[field, value].prediction)
+            assert p.step_time_s == fastest.step_time_s
     for choice in seen.values():
         if choice.prediction:
             assert choice.prediction.merit_s >= fastest.merit_s * (1 - 1e-12)

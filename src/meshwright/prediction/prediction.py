@@ -111,10 +111,7 @@ class Prediction(StepResult, Displayed):
 
     def merit_at(self, risk: float) -> float:
         """`merit_s`, if the layout runs out of memory with this probability."""
-        seconds = (
-            self.step_time_s if self.replayed_s is None else self.replayed_s
-        )
-        return seconds / max(1.0 - risk, oom.LEAST_CHANCE)
+        return self.step_time_s / max(1.0 - risk, oom.LEAST_CHANCE)
 
     @cached_property
     def cpu_time_s(self) -> dict[str, float] | None:

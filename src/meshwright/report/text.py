@@ -86,8 +86,6 @@ LOST = {
     "again": "lost work",
 }
 """`Prediction.lost_s`, in words."""
-CLOSE = 0.005
-"""Shares by which two ways to the same number may differ without a word."""
 WIDTH = 12
 """Characters of a full bar."""
 BLOCKS = " ▏▎▍▌▋▊▉"
@@ -300,24 +298,13 @@ def memory_needed(p: Prediction) -> str:
 
 
 def rates_of_chip(p: Prediction) -> list[str]:
-    """What a chip does a second, of which peak; the step with its pipeline replayed, where that is
-    another; the layers, where they are of several kinds.
-    """
+    """What a chip does a second, of which peak; the layers, where they are of several kinds."""
     peak = p.job.cluster.chip.peak(p.job.precision.compute)
     lines = [
         f"{p.tokens_per_s_per_chip:,.0f} tokens/s and"
         f" {show(p.model_flops_per_s_per_chip, 'FLOP/s')} per chip; MFU {percent(p.mfu)}, HFU"
         f" {percent(p.hfu)} of {show(peak, 'FLOP/s')} {p.job.precision.compute}{p.proviso}"
     ]
-    replayed = p.replayed_s
-    if (
-        p.layout.pp > 1
-        and replayed is not None
-        and abs(replayed / p.step_time_s - 1) > CLOSE
-    ):
-        lines.append(
-            f"{seconds(replayed)} with the pipeline simulated exactly"
-        )
     if len(layers.mix(p.job.model)) > 1:
         lines.append(layers_words(p.job.model))
     return lines

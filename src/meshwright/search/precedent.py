@@ -65,7 +65,9 @@ def outside_conventions(
         return ()
     every, _ = strategies(job, asked, proposals=False)
     within = best.merit_s / (1.0 + resolution(job))
-    one = best_within(setting_rules.keeping(job), every, within)
+    # a search ranks by what the laws say, before the installation's scale
+    limit = within / job.cluster.installation.scale
+    one = best_within(setting_rules.keeping(job), every, limit)
     if one is None:
         return ()
     p = predict(job, one.layout)

@@ -200,7 +200,8 @@ def _predictions(
     for one in layouts:
         p = predict(job, one.layout)
         if uses_all_chips and one.replayed_s is not None:
-            p = p.with_results(replayed_s=one.replayed_s)
+            scale = job.cluster.installation.scale
+            p = p.with_results(step_time_s=one.replayed_s * scale)
         if uses_all_chips and one.peaks is not None:
             p = p.with_results(peaks=one.peaks)
         each.append(p)

@@ -16,12 +16,11 @@ from typing import Any
 
 from ..describe.choices import Value
 from ..describe.job import Job
-from ..describe.layout import Layout
+from ..describe.layout import CHUNKED, Layout
 from ..describe.recompute import RECOMPUTE
 from ..errors import BadInput
 from ..layout import practice
 from ..num import divisors
-from ..prediction.exact import replayed_seconds
 from ..prediction.prediction import Prediction, predict
 from ..schedule import get as schedule_named
 from .degrees import values_above_one
@@ -49,8 +48,6 @@ class FieldValue:
     value: Value
     prediction: Prediction | None = None
     """None if the layout is not legal, or nothing fits."""
-    seconds: float | None = None
-    """Of a step, replayed where the job's set replays."""
     why: str = ""
     """Why there is no prediction."""
 
@@ -70,7 +67,7 @@ class FieldValue:
         return {
             "field": self.field,
             "value": self.value,
-            "step_time_s": self.seconds,
+            "step_time_s": p.step_time_s if p else None,
             "fits": p.fits if p else None,
             "needed_bytes": p.memory_bytes["needed"] if p else None,
             "risk_of_oom": p.risk_of_oom if p else None,
@@ -122,26 +119,12 @@ def neighbours(
     """The layout with one field changed at a time; its own values are left out."""
     every = []
     for field, values in choices_of(job, layout).items():
-        choices = []
         for value in values:
             if progress:
                 progress("neighbours", 0.0)
             if value != getattr(layout, field):
-                choices.append(_neighbour(job, layout, field, value))
-        every += _replay(job, choices)
+                every.append(_neighbour(job, layout, field, value))
     return every
-
-
-def _replay(job: Job, choices: list[FieldValue]) -> list[FieldValue]:
-    """Choices with the seconds of a step, by replay where the job's set replays."""
-    made = [choice.prediction for choice in choices if choice.prediction]
-    exact = iter(replayed_seconds(job, [p.layout for p in made]))
-    return [
-        replace(choice, seconds=next(exact) or choice.prediction.step_time_s)
-        if choice.prediction
-        else choice
-        for choice in choices
-    ]
 
 
 def _neighbour(
@@ -161,7 +144,7 @@ def with_choice(layout: Layout, field: str, value: Any) -> Layout:
     """The layout with one field changed: replicas take the chips that the degrees leave, and chunks
     go with the schedule.
     """
-    other = replace(layout, placement={}, **{field: value})
+    other = layout.with_(**{field: value})
     if field in FILLING:
         other = other.refilling(int(layout.chips))
     if field == "schedule":
@@ -172,10 +155,9 @@ def with_choice(layout: Layout, field: str, value: Any) -> Layout:
             else int(schedule_named(value).chunks(1))
         )
         return replace(other, interleave=chunks)
-    if field == "interleave" and not schedule_named(layout.schedule).chunked:
-        return replace(other, schedule="interleaved" if value > 1 else "1f1b")
-    if field == "interleave" and value == 1:
-        return replace(other, schedule="1f1b")
+    one = value == 1 or not schedule_named(layout.schedule).chunked
+    if field == "interleave" and one:
+        return replace(other, schedule=CHUNKED[value != 1])
     return other
 
 
@@ -245,4 +227,4 @@ def _pin(
     if p is None:
         why = (*answer.notes, "nothing fits")[0]
         return FieldValue(field, value, why=why)
-    return FieldValue(field, value, p, p.replayed_s or p.step_time_s)
+    return FieldValue(field, value, p)

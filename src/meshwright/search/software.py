@@ -233,6 +233,8 @@ def best_layout(
     the settings ask, within a limit.
     """
     other = with_settings(job, settings)
+    # a search ranks by what the laws say, before the installation's scale
+    within /= job.cluster.installation.scale
     spaces, _ = strategies(other, asked)
     conventions = practice.kept_conventions(other, asked.choices)
     usual = practice.keeping(setting_rules.keeping(other), conventions)
