@@ -10,9 +10,9 @@ import pytest
 
 from meshwright import Dim
 from meshwright.cost import nccl_choice
+from meshwright.cost.collectives.nccl import Nccl
 from meshwright.cost.links import Group, Links
 from meshwright.cost.load import Load
-from meshwright.cost.nccl import Nccl
 from meshwright.cost.span import over
 from meshwright.num import Num
 

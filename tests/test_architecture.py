@@ -288,7 +288,9 @@ def test_every_name_of_the_architecture_exists() -> None:
     names = {*DOTTED.findall(text)} - {"meshwright.verbs"}
     assert len(names) > 100
     assert [name for name in sorted(names) if not stands(name)] == []
-    assert not stands("cost.nccl.way_load") and not stands("Way.slow")
+    assert not stands("cost.collectives.nccl.way_load") and not stands(
+        "Way.slow"
+    )
 
 
 def test_the_table_of_rooms_is_made_of_their_docstrings() -> None:

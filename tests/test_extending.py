@@ -73,7 +73,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(root: Path, *words: str) -> str:
     """What Python prints with the copy in place of the package."""
-    folders = root / "src", root / "tests"
+    folders = root / "src", root / "tests", ROOT / "studies" / "src"
     found = subprocess.run(
         [sys.executable, *words],
         cwd=root,
@@ -89,7 +89,7 @@ def run(root: Path, *words: str) -> str:
 def test_every_guide_has_an_example() -> None:
     files = [example.file.split("/")[-1] for example in examples()]
     assert files.count("nvidia.toml") == 2
-    assert {"eager.py", "doubling.py", "assumptions.py", "experts.py"} <= {
+    assert {"eager.py", "doubling.py", "assumptions.py", "my_ep.py"} <= {
         *files
     }
     assert len(files) == PAGE.count("\n~~~") // 2, "a block is not understood"
@@ -146,7 +146,7 @@ def test_what_is_added_is_predicted_and_planned_with(extended: Path) -> None:
     # eager 1F1B fills as 1F1B does, and its first rank keeps 2 p - 1 = 7 microbatches for p = 4
     assert eager == pytest.approx(usual, rel=0.03)
     assert 1.4 < found["memory"][1] / found["memory"][0] <= 7 / 4
-    assert found["equation"] == "src/meshwright/cost/doubling.py"
+    assert found["equation"] == "src/meshwright/cost/collectives/doubling.py"
     assert found["kept"] == [0.8, "mean"]
     # 0.6 of a link's rate in place of DeepEP's 0.75
     assert 1.1 < found["experts"][0] / found["experts"][1] < 0.75 / 0.6

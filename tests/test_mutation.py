@@ -43,7 +43,7 @@ def test_one_change_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("cost/overlap.py", "minimum(shown, hidden.seconds)", "2.0 * shown", "cost/test_overlap.py"),
         # of a module itself, not of a function
-        ("cost/nccl.py", "NVLS_GROWS = 8", "NVLS_GROWS = 2", "cost/test_nccl.py"),
+        ("cost/collectives/nccl.py", "NVLS_GROWS = 8", "NVLS_GROWS = 2", "cost/test_nccl.py"),
     ],
 )  # fmt: skip
 def test_a_wrong_formula_is_killed_and_a_right_one_survives(

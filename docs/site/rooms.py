@@ -17,6 +17,7 @@ ROOMS = (
     "errors",
     "units",
     "num",
+    "parts",
     "schedule",
     "exchange",
     "describe",

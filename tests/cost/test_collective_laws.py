@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meshwright import Dim, Layout, Network, catalog, network
+from meshwright.cost.collectives.nccl import nearer_is_quicker
 from meshwright.cost.floors import any_links
 from meshwright.cost.load import KINDS
-from meshwright.cost.nccl import nearer_is_quicker
 from meshwright.cost.network import NAMED, Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.layout.placement import Nearest

@@ -16,7 +16,7 @@ from meshwright.cost.network import Fabric
 from meshwright.count.model import count_microbatch
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.software import Software
-from meshwright.exchange.experts import KERNELS
+from meshwright.exchange import KERNELS
 from meshwright.exchange.reach import Draw, expected_reach
 from published_rows import published
 

@@ -9,8 +9,8 @@ from math import log2
 import pytest
 
 from meshwright import network
+from meshwright.cost.collectives.nccl import NVLS_GROWS, blend
 from meshwright.cost.in_network import GAIN
-from meshwright.cost.nccl import NVLS_GROWS, blend
 from meshwright.cost.network import Fabric
 from meshwright.describe.assumptions import NetworkTime
 from meshwright.describe.network import Dim, Network

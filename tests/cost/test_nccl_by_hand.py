@@ -12,7 +12,8 @@ from math import ceil, floor, inf, log2, sqrt
 import numpy as np
 import pytest
 
-from meshwright.cost import floors, nccl, nccl_choice
+from meshwright.cost import floors, nccl_choice
+from meshwright.cost.collectives import nccl
 from meshwright.cost.links import Links
 from meshwright.cost.network import Fabric
 from meshwright.cost.span import over

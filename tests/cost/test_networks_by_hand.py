@@ -17,12 +17,12 @@ from meshwright.cost import (
     floors,
     hop,
     in_network,
-    levels,
     measured,
     overlap,
     torus,
     tree,
 )
+from meshwright.cost.collectives import levels
 from meshwright.cost.load import NOTHING, Busy, Load, beside, least, stream
 from meshwright.cost.network import (
     NAMED,

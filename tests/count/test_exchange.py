@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from meshwright import Job, Layout
-from meshwright.exchange import EXCHANGES, RankHeads
-from meshwright.exchange.experts import DISPATCHERS, Tokens
+from meshwright.exchange import DISPATCHERS, EXCHANGES, RankHeads
+from meshwright.exchange.experts import Tokens
 from meshwright.exchange.reach import Draw
 from meshwright.layout.rules import broken
 from refusals import refusal

@@ -36,7 +36,7 @@ from meshwright.describe.kernels import kernels
 from meshwright.describe.precision import PRECISIONS
 from meshwright.describe.read import read, tables_merged, to_dict
 from meshwright.describe.software import Software
-from meshwright.exchange.experts import KERNELS
+from meshwright.exchange import KERNELS
 from meshwright.formats.toml import thing_named
 from meshwright.step import oom
 from meshwright.sweep import vary

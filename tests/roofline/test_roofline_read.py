@@ -13,7 +13,7 @@ import pytest
 
 from by_hand import leaves, other_values, set_to
 from meshwright import assumptions, cluster, model
-from meshwright.cost.free import Free
+from meshwright.cost.collectives.free import Free
 from meshwright.describe.assumptions import (
     BOOK_SUM,
     JOINTS,

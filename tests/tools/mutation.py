@@ -50,7 +50,7 @@ MOST_S = 20.0
 
 ROOMS = {
     "count": ("count/*.py",),
-    "cost": ("cost/*.py",),
+    "cost": ("cost/*.py", "cost/collectives/*.py"),
     "layout": ("layout/*.py",),
     "step": ("step/*.py",),
     "schedule": ("schedule/*.py", "schedule/orders/*.py"),

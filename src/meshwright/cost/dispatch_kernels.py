@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..count.work import Op
-from ..exchange.experts import KERNELS
+from ..exchange import KERNELS
 from ..exchange.reach import Draw, expected_reach
 from ..num import Num, product, sqrt, where
 from .links import Group, Links

@@ -176,20 +176,20 @@ class Algorithm(Protocol):
         ...
 
 
-class NamedAlgorithm(Algorithm, Protocol):
-    """One that an assumption set may name, which says what it is."""
+class NamedAlgorithm(Algorithm):
+    """One that an assumption set may name, which says what it is: a file of `collectives`."""
+
+    title: str
+    """For `--explain`, as its source."""
+    source: str
+    """Paper or code that it follows."""
+    laws: tuple[str, ...]
+    """Its functions (room.module:name), whose equations the documentation shows."""
 
     @property
-    def title(self) -> str:
-        """For `--explain`, as its source."""
-
-    @property
-    def source(self) -> str:
-        """Paper or code that it follows."""
-
-    @property
-    def laws(self) -> tuple[str, ...]:
-        """Its functions (room.module:name), whose equations the documentation shows."""
+    def name(self) -> str:
+        """The word of a set: the name of its file."""
+        return type(self).__module__.rpartition(".")[2]
 
 
 class Rated(Protocol):

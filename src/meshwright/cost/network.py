@@ -1,8 +1,8 @@
 """A network that can be asked what a collective costs: links, and the algorithm that an assumption
 set names.
 
-One algorithm a file, named in `describe.assumptions.COLLECTIVES`: `nccl` with `nccl_choice` and
-`span`, `best` with `tree` and `in_network`.
+One algorithm a file of `collectives`: `nccl` with `nccl_choice` and `span`, `best` with `tree` and
+`in_network`, `book` with `torus`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from pkgutil import resolve_name
 from typing import Any
 
-from ..describe.assumptions import COLLECTIVES, NetworkTime
+from ..describe.assumptions import NetworkTime
 from ..describe.network import Network
-from ..exchange.experts import KERNELS
+from ..exchange import KERNELS
 from ..exchange.reach import Draw
 from ..layout.placement import node_ranks
 from ..num import Num, anywhere, where
+from ..parts import parts
 from . import dispatch_kernels
 from .bound import Bound
-from .free import Free
+from .collectives.book import Torus
+from .collectives.free import Free
 from .links import Algorithm, Group, Links, NamedAlgorithm, group_ranks
 from .load import Load, stream
-from .torus import Torus
 
-NAMED: dict[str, NamedAlgorithm] = {
-    option: resolve_name(f"{__package__}.{name}")()
-    for option, name in COLLECTIVES.items()
-}
+NAMED = parts("cost.collectives", NamedAlgorithm)  # type: ignore[type-abstract]
 """Option of `NetworkTime.collective` -> its algorithm."""
 
 

@@ -19,7 +19,6 @@ several axes follow from the load of the links.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from ..describe.network import ALL, Dim
@@ -28,17 +27,13 @@ from ..num import (
     Num,
     ceil,
     floor,
-    log2,
     maximum,
-    minimum,
     product,
     where,
 )
-from . import levels
-from .floors import any_links
+from .collectives import levels
 from .links import Group, Links
 from .load import Busy, Load, stream
-from .ring import Ring
 
 
 class Part(NamedTuple):
@@ -225,51 +220,3 @@ def torus_span(net: Links, group: Group) -> Span:
             runs.append([part])
         before = dim.kind
     return tuple(map(tuple, runs))
-
-
-class Torus(Ring):
-    """Every collective on the axes of a torus; a group that is no `TorusGroup` fills each axis from
-    its beginning, so a part of a ring is a line."""
-
-    title = "axes of the mesh side by side"
-    source = "How To Scale Your Model, parts 3 and 12"
-    laws = (
-        "cost.torus:axis",
-        "cost.torus:latency",
-        "cost.torus:exchange_seconds",
-        "cost.torus:send",
-    )
-
-    def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """The cost of one collective over V bytes."""
-        at = torus_span(net, group)
-        alone = collective(kind, V, at, net.how.ring_factor == "one")
-        busy: list[Num] = [0.0] * len(group)
-        for part, seconds in zip(
-            (p for level in at for p in level), alone.busy, strict=True
-        ):
-            busy[part.dim] = busy[part.dim] + seconds
-        return alone._replace(busy=Busy(busy))
-
-    def floor(self, net: Links, kind: str, V: Num, group: Group) -> Load:
-        """What the links of a chip can carry at all, and the hops of a phase: at least one each
-        time that its ranks double (n chips of an axis take n/2 round a ring, n - 1 along a line),
-        or one through a switch.
-        """
-        doublings = floor(log2(product(group)))
-        hops = reduce(
-            minimum,
-            (
-                dim.latency
-                * (doublings if dim.kind in TORUS else minimum(doublings, 1))
-                for dim in net.dims
-            ),
-        )
-        latency = where(V > 0, TIMES.get(kind, 1) * hops, 0.0)
-        least = any_links(net, kind, V, group)
-        return least._replace(
-            seconds=maximum(least.seconds, latency), latency=latency
-        )
-
-    nearest_is_best = False
-    """Two axes of a torus carry twice as much as one."""

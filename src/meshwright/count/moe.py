@@ -10,7 +10,8 @@ Routing is taken as balanced, so a rank computes as many token copies as it send
 from __future__ import annotations
 
 from ..describe.model import MoE
-from ..exchange.experts import ALLTOALL, DISPATCHERS, Tokens
+from ..exchange import DISPATCHERS
+from ..exchange.experts import ALLTOALL, Tokens
 from ..exchange.reach import Draw
 from ..exchange.types import Message
 from ..num import Num

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any
 
 from ..errors import BadInput, unknown
+from ..parts import module_names
 from . import fitted
 from .choices import FIELDS, Choices, Value, refusal, sole_values
 from .elsewhere import ELSEWHERE
@@ -85,18 +86,6 @@ UNMEASURED = 0.41
 """Share of the matrix peak assumed for a chip without a measured `sustained`: the lowest measured
 one of the catalogue (MI300X), so that what nobody measured is never the faster.
 """
-
-
-COLLECTIVES = {
-    "nccl": "nccl:Nccl",
-    "ring": "ring:Ring",
-    "best": "best:BestAlgorithm",
-    "levels": "levels:Levels",
-    "book": "torus:Torus",
-    "free": "free:Free",
-    "measured": "tabled:Tabled",
-}
-"""Option of `NetworkTime.collective` -> the class of `cost/` that times it (file:class)."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +303,9 @@ class ChipTime(Checked):
 class NetworkTime(Checked):
     """S2, from messages to seconds."""
 
-    collective: Annotated[str, OneOf(*COLLECTIVES)] = "ring"
+    collective: Annotated[str, OneOf(*module_names("cost.collectives"))] = (
+        "ring"
+    )
     """nccl: the algorithm and protocol that NCCL's tuner chooses, timed as measured; ring: one ring
     through all ranks; best: the faster of ring and tree, with in-network reduction where a switch
     has it; levels: inside each unit before the next level, all levels at work at once (Epoch);

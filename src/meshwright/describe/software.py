@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Annotated, Any
 
-from ..exchange.experts import DISPATCHERS, KERNELS
+from ..exchange import DISPATCHERS, KERNELS
 from .fields import ActsOn, Checked, Known, OneOf, Prose, Range
 from .frozen import short_repr
 from .recompute import FULL, PARTS

@@ -1,5 +1,5 @@
-"""Dispatchers: how tokens go to the experts of other ranks and come back. An entry here is all that
-the package knows of one; a new one is named in `DISPATCHERS` (docs/extend.md).
+"""Dispatchers: how tokens go to the experts of other ranks and come back. A `Dispatcher`, here or
+in a file beside this one, is all that the package knows of one (docs/extend.md).
 """
 
 from __future__ import annotations
@@ -186,15 +186,3 @@ HYBRIDEP = Dispatcher(
         ordered=True,
     ),
 )
-DISPATCHERS = {
-    d.name: d
-    for d in (
-        ALLTOALL,
-        ALLGATHER,
-        DEEPEP,
-        HYBRIDEP,
-    )
-}
-"""name -> dispatcher, the usual first; descriptions check names against it."""
-KERNELS = {name: d.kernels for name, d in DISPATCHERS.items() if d.kernels}
-"""Kind of message -> the kernels that send it."""

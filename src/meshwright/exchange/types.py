@@ -20,7 +20,7 @@ class Message(NamedTuple):
 
     kind: str
     """all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, reduce; ring, blocks that go
-    round; or the name of a dispatcher whose own kernels send it (`experts.KERNELS`).
+    round; or the name of a dispatcher whose own kernels send it (`exchange.KERNELS`).
     """
     axis: str
     """tp, cp, ep, etp, replicas, edp: a group of `Layout.group`."""

@@ -15,7 +15,7 @@ from ..count.recompute import recomputed_ops
 from ..count.work import Pass
 from ..describe.layers import kinds, sorts
 from ..describe.recompute import recompute, resolve
-from ..exchange.experts import KERNELS
+from ..exchange import KERNELS
 from ..exchange.types import Message
 from ..num import product
 from ..prediction.prediction import Prediction

@@ -10,34 +10,18 @@ takes, also of a table of layouts, and `replays` is what is asked of that.
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
-
 from ..errors import unknown
-from . import orders
+from ..parts import parts
 from .schedule import Schedule
 from .timeline import Timeline, timeline_of_order
 from .types import Action, Order
 
-
-def _all_in(files: list[str]) -> dict[str, Schedule]:
-    """name -> schedule of the modules there, simplest first: whole backward passes, few chunks."""
-    modules = [
-        import_module(f"{orders.__name__}.{found.name}")
-        for found in iter_modules(files)
-    ]
-    every = [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, Schedule)
-    ]
-    every.sort(key=lambda s: (s.split_backward, s.chunks(2), s.name))
-    return {s.name: s for s in every}
-
-
-SCHEDULES = _all_in([*orders.__path__])
-"""name -> schedule."""
+SCHEDULES = parts(
+    "schedule.orders",
+    Schedule,
+    lambda s: (s.split_backward, s.chunks(2), s.name),
+)
+"""name -> schedule, simplest first: whole backward passes, few chunks."""
 
 
 def get(name: str) -> Schedule:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from meshwright.cost.collectives.ring import Ring, latency
 from meshwright.cost.floors import any_hop, any_links
 from meshwright.cost.hop import link, point_to_point
 from meshwright.cost.links import Group, Links, crossings, group_ranks
 from meshwright.cost.load import Busy, Load
-from meshwright.cost.ring import Ring, latency
 from meshwright.num import Num, largest, maximum, product, where
 
 

@@ -9,10 +9,10 @@ Schneider-Joseph 2024, arXiv 2411.01137, section 4.2 and appendix.
 
 from __future__ import annotations
 
-from ..num import Num, largest, where
-from .floors import any_links
-from .links import Group, Links, Rated, crossings, group_ranks
-from .load import Busy, Load
+from ...num import Num, largest, where
+from ..floors import any_links
+from ..links import Group, Links, Rated, crossings, group_ranks
+from ..load import Busy, Load
 from .ring import Ring
 
 
@@ -51,7 +51,11 @@ class Levels(Ring):
 
     title = "level by level, all levels at work at once"
     source = "Erdil & Schneider-Joseph 2024, arXiv 2411.01137, section 4.2"
-    laws = ("cost.links:crossings", "cost.levels:phase", "cost.levels:waits")
+    laws = (
+        "cost.links:crossings",
+        "cost.collectives.levels:phase",
+        "cost.collectives.levels:waits",
+    )
 
     def gather(self, net: Links, V: Num, group: Group) -> Load:
         """One phase: the busiest level, and one hop in each."""
@@ -69,3 +73,6 @@ class Levels(Ring):
         (_, sends) = group_ranks(V, group)
         hops = where(sends, PHASES[kind] * min(net.latencies), 0.0)
         return Load(load.seconds + hops, hops, load.busy)
+
+
+LEVELS = Levels()

@@ -4,17 +4,17 @@ section 3.
 
 from __future__ import annotations
 
-from ..num import Num
-from .links import Group, Links
-from .load import Load
+from ...num import Num
+from ..links import Group, Links, NamedAlgorithm
+from ..load import Load
 
 
-class Free:
+class Free(NamedAlgorithm):
     """Nothing, in the shape of the bytes."""
 
     title = "communication takes no time"
     source = "closed forms without it: Narayanan et al. 2021, arXiv 2104.04473"
-    laws: tuple[str, ...] = ()
+    laws = ()
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
         """One collective over V bytes."""
@@ -31,3 +31,6 @@ class Free:
     def hop_floor(self, net: Links, V: Num, group: Group) -> Load:
         """A hop is free, too."""
         return self.hop(net, V, group)
+
+
+FREE = Free()

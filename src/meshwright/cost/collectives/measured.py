@@ -4,15 +4,15 @@ measured.
 
 from __future__ import annotations
 
-from ..num import Num, minimum, where
+from ...num import Num, minimum, where
+from ..floors import any_hop, any_links
+from ..links import Group, Links, group_ranks
+from ..load import Busy, Load
+from ..measured import table_seconds
 from .best import BestAlgorithm
-from .floors import any_hop, any_links
-from .links import Group, Links, group_ranks
-from .load import Busy, Load
-from .measured import table_seconds as measured_seconds
 
 
-class Tabled(BestAlgorithm):
+class Measured(BestAlgorithm):
     """A group inside one dimension takes what was measured there; one that spans several, or a
     collective without a table, the formula."""
 
@@ -27,9 +27,7 @@ class Tabled(BestAlgorithm):
         for g, dim in zip(group, net.dims, strict=True):
             if table := dim.collectives.get(kind):
                 here = (g == n) & sends
-                took = where(
-                    here, measured_seconds(table, (n, V)), load.seconds
-                )
+                took = where(here, table_seconds(table, (n, V)), load.seconds)
                 busy = Busy(minimum(seconds, took) for seconds in load.busy)
                 load = Load(took, minimum(load.latency, took), busy)
         return load
@@ -45,3 +43,6 @@ class Tabled(BestAlgorithm):
         if any("send" in dim.collectives for dim in net.dims):
             return any_hop(net, 0.0 * V, group)
         return super().hop_floor(net, V, group)
+
+
+MEASURED = Measured()

@@ -4,10 +4,10 @@ switch.
 
 from __future__ import annotations
 
-from ..num import Num
-from . import in_network, tree
-from .links import Group, Links
-from .load import Load, least
+from ...num import Num
+from .. import in_network, tree
+from ..links import Group, Links
+from ..load import Load, least
 from .ring import Ring
 
 
@@ -47,3 +47,6 @@ class BestAlgorithm(Ring):
         ):
             return self.all_reduce(net, V, group, chains=False)
         return super().floor(net, kind, V, group)
+
+
+BEST = BestAlgorithm()

@@ -15,23 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..num import Num, largest, maximum, where
-from .floors import any_hop, any_links
-from .hop import pipeline_hop
-from .links import Group, Links, crossings, group_ranks
-from .load import Busy, Load
+from ...num import Num, largest, maximum, where
+from ..floors import any_hop, any_links
+from ..hop import pipeline_hop
+from ..links import Group, Links, NamedAlgorithm, crossings, group_ranks
+from ..load import Busy, Load
 
 
-class Ring:
+class Ring(NamedAlgorithm):
     """Rings for everything but the all-to-all, whose messages go directly."""
 
     title = "one ring through all ranks"
     source = "NCCL; Subramanian et al. 2024, arXiv 2410.00273, eq. 2-3"
     laws: tuple[str, ...] = (
-        "cost.ring:around",
-        "cost.ring:latency",
-        "cost.ring:passed_on",
-        "cost.ring:ring_exchange",
+        "cost.collectives.ring:around",
+        "cost.collectives.ring:latency",
+        "cost.collectives.ring:passed_on",
+        "cost.collectives.ring:ring_exchange",
     )
 
     nearest_is_best = True
@@ -133,3 +133,6 @@ def ring_exchange(net: Links, V: Num, group: Group) -> Load:
         inside = inside * g
     start = where(sends, start, 0.0)
     return Load(where(sends, total + start, 0.0), start, Busy(crossed))
+
+
+RING = Ring()

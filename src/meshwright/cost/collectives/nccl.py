@@ -28,14 +28,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ..describe.transport import Transport
-from ..num import Num, ceil, log2, maximum, minimum, sqrt, where
-from . import nccl_choice
-from .floors import any_links
-from .links import Group, Links
-from .load import Busy, Load
+from ...describe.transport import Transport
+from ...num import Num, ceil, log2, maximum, minimum, sqrt, where
+from .. import nccl_choice
+from ..floors import any_links
+from ..links import Group, Links
+from ..load import Busy, Load
+from ..span import Over, Span, over
 from .ring import Ring, latency
-from .span import Over, Span, over
 
 NVLS_GROWS = 8
 """GPUs up to which the gain of NVLS was measured: 5 to 8 H200 and 6 to 8 B200, and 72 GB200 no more
@@ -66,13 +66,13 @@ class Nccl(Ring):
     title = "ring, tree or reduction in the switch, by LL, LL128 or Simple, as NCCL's tuner chooses"
     source = "NCCL, src/graph/tuning.cc; times: catalog/transports"
     laws = (
-        "cost.nccl:ring",
-        "cost.nccl:ring_ll",
-        "cost.nccl:ring_ll128",
-        "cost.nccl:trees",
-        "cost.nccl:nvls_load",
-        "cost.nccl:nccl_exchange",
-        "cost.nccl:blend",
+        "cost.collectives.nccl:ring",
+        "cost.collectives.nccl:ring_ll",
+        "cost.collectives.nccl:ring_ll128",
+        "cost.collectives.nccl:trees",
+        "cost.collectives.nccl:nvls_load",
+        "cost.collectives.nccl:nccl_exchange",
+        "cost.collectives.nccl:blend",
     )
 
     def load(self, net: Links, kind: str, V: Num, group: Group) -> Load:
@@ -472,3 +472,6 @@ def nearer_is_quicker(net: Links) -> bool:
         for (near, far), more in pairs
         for a, b in zip(near, far, strict=True)
     )
+
+
+NCCL = Nccl()
