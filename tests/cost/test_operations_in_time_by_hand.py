@@ -321,8 +321,12 @@ def test_what_the_host_adds() -> None:
         update=0.1,
     )
 
-    def how(graphs: str = "off", s: float = 8.0) -> ChipTime:
-        stack = Stack(host_s=s, step_s=4.0, cuda_graphs=graphs)
+    def how(
+        graphs: str = "off", s: float = 8.0, routing: str = "drawn"
+    ) -> ChipTime:
+        stack = Stack(
+            host_s=s, step_s=4.0, cuda_graphs=graphs, routing=routing
+        )
         return ChipTime("by-shape", stack=stack, host=of)
 
     def seconds(
@@ -337,6 +341,13 @@ def test_what_the_host_adds() -> None:
     assert seconds("layer", True, "parts") == (6.25, 12.5)
     assert seconds("layer", False, "full") == pytest.approx((0.16, 0.32))
     assert seconds("layer", True, "parts", dispatched=True)[0] == 5.125
+    # padded: graphs leave of what experts add what they leave of the layer
+    for graphs, padded in (("off", 11.0), ("parts", 5.5)):
+        by = how(graphs, routing="padded")
+        assert host.host_seconds(by, "layer", True)[0] == padded
+        assert host.host_seconds(by, "layer", False) == seconds(
+            "layer", False, graphs
+        )
     # three collectives ahead and one back
     assert seconds("layer", False, collectives=(3.0, 1.0)) == (8.375, 16.125)
     assert seconds("layer", False, "parts", collectives=(3.0, 0.0)) == (

@@ -178,3 +178,32 @@ def test_torchtitans_forced_balance_deals_experts_in_turn(
     read = bridge.read_file("t.toml", text, named="torchtitan-toml")
     assert read.tables.get("software", {}).get("routing") == routing
     assert "debug.moe_force_load_balance" not in read.left
+
+
+@pytest.mark.parametrize(
+    ("flags", "routing", "left"),
+    [
+        (("1.0", "--moe-pad-expert-input-to-capacity"), "padded", set()),
+        (
+            ("1.25", "--moe-pad-expert-input-to-capacity"),
+            "padded",
+            {"moe_pad_expert_input_to_capacity"},
+        ),
+        (("1.0",), None, {"moe_expert_capacity_factor"}),
+    ],
+)
+def test_experts_padded_to_their_capacity(
+    flags: tuple[str, ...], routing: str | None, left: set[str]
+) -> None:
+    """core/transformer/moe/token_dispatcher.py: drop-and-pad takes the capacity for the number of
+    tokens, what is only dropped is counted. A factor over 1 is more work, which is said."""
+    read = bridge.read_file(
+        "a.sh",
+        "torchrun pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8"
+        " --seq-length 2048 --num-experts 8 --expert-model-parallel-size 8"
+        " --moe-token-dispatcher-type alltoall --moe-expert-capacity-factor "
+        + " ".join(flags),
+    )
+    said = read.tables.get("software", {})
+    assert said.get("routing") == routing
+    assert {key for key in read.left if "capacity" in key} == left

@@ -49,7 +49,9 @@ def host_seconds(
     each = stack.host_s * share * left(how)
     if experts and stack.host_s:
         ways = host.dispatched if dispatched else 1.0
-        each = each + host.experts_s * ways * left(how, host.routed)
+        # what has one shape in all steps is captured with the layer
+        routed = None if stack.routing == "padded" else host.routed
+        each = each + host.experts_s * ways * left(how, routed)
     call = host.collective_s * left(how) if stack.host_s else 0.0
     ahead, back = collectives
     return each + call * ahead, each * host.backward + call * back

@@ -56,6 +56,7 @@ from .software import (
     Recipe,
     Resident,
     Rotary,
+    Routing,
     Selective,
     SendChannels,
     SendOverlap,
@@ -205,6 +206,8 @@ class Stack(Checked):
     """Seconds of each step beside passes and optimizer."""
     cuda_graphs: Annotated[CudaGraphs, OWN] = "off"
     """What the host launches as a whole: nothing, "parts" of a layer, or the "full" iteration."""
+    routing: Annotated[Routing, OWN] = "drawn"
+    """How tokens are dealt to experts: what is "padded" has one shape in all steps."""
     launches: Annotated[Launches, OWN] = "ahead"
     """The host launches kernels "ahead" of the device, or waits for each one ("blocking")."""
     float8: Annotated[Float8, OWN] = "tensorwise"
@@ -233,7 +236,8 @@ class Host(Checked):
     routed: Amount = 0.75
     """Of that, left with CUDA graphs of parts of a layer: the router and what prepares the dispatch
     are in them, dispatch and products of experts are not (Megatron-LM, --cuda-graph-scope attn
-    moe_router moe_preprocess; estimate)."""
+    moe_router moe_preprocess; estimate), unless they are padded: then nobody reads how many tokens
+    an expert has (core/transformer/moe/token_dispatcher.py, drop_and_pad), and `parts` are left."""
     embedding: Amount = 0.3
     """Of the embedding (estimate)."""
     head: Amount = 0.5

@@ -284,6 +284,7 @@ class Framework(Checked):
             host_s=self.host_s,
             step_s=self.step_s,
             cuda_graphs=self.cuda_graphs,
+            routing=self.routing,
             launches=self.launches,
             float8=self.float8,
             weights_quantised=self.weights_quantised,

@@ -29,7 +29,7 @@ RECIPES = ("delayed", "tensorwise", "rowwise", "blockwise", "mxfp8")
 AttentionKernel = Annotated[str, OneOf(*ATTENTION)]
 CudaGraphs = Annotated[str, OneOf("off", "parts", "full")]
 Launches = Annotated[str, OneOf("ahead", "blocking")]
-Routing = Annotated[str, OneOf("drawn", "neighbours")]
+Routing = Annotated[str, OneOf("drawn", "neighbours", "padded")]
 Norm = Annotated[str, OneOf("fused", "torch")]
 Float8 = Annotated[str, OneOf(*RECIPES)]
 Recipe = Annotated[str, OneOf(*RECIPES, "nvfp4")]
@@ -112,11 +112,14 @@ class Software(Checked):
     routing: Annotated[
         Routing | None,
         ActsOn(
-            f"tokens that are sent to a node only once (dispatcher {' or '.join(KERNELS)})"
+            f"tokens that are sent to a node only once (dispatcher {' or '.join(KERNELS)}),"
+            " and padded on CUDA graphs of parts of a layer"
         ),
     ] = None
     """A token's experts are drawn, any as likely as another (drawn); or a benchmark deals them in
-    turn, so that a token gets k that stand side by side (neighbours).
+    turn, so that a token gets k that stand side by side (neighbours); or they are drawn, and each
+    expert's tokens are dropped or padded to the balanced number (padded: capacity factor 1), so
+    that CUDA graphs of layers hold the experts too.
     """
     ep_overlap: Annotated[bool | None, ActsOn("experts of several ranks")] = (
         None
