@@ -49,7 +49,7 @@ def planned(asked: tuple[str, str, str, int, str]) -> Plan:
     ("asked", "setting", "values"),
     [
         (DENSE, "dispatcher", None),
-        (("gpt-oss-120b", "64xmi300x", "64seq", 4096, "bf16"), "dispatcher", None),
+        (("gpt-oss-120b", "64xmi300x", "64seq", 4096, "bf16"), "dispatcher", ("allgather",)),
         (("llama3-8b", "8xmi300x", "64seq", 8192, "bf16"), "cuda_graphs", None),
         (DENSE, "float8", None),
         (("llama3-8b", "8xb200", "64seq", 8192, "fp4"), "tp_overlap", None),
@@ -57,8 +57,8 @@ def planned(asked: tuple[str, str, str, int, str]) -> Plan:
         (OSS, "cuda_graphs", ("parts",)),
         (LLAMA, "cuda_graphs", ("parts", "full")),
         # DeepEP is not for the chips of an NVL72 rack
-        (("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8"), "dispatcher", ("hybridep",)),
-        (QWEN, "dispatcher", ("deepep", "hybridep")),
+        (("deepseek-v3", "256xgb200", "2048seq", 4096, "fp8"), "dispatcher", ("allgather", "hybridep")),
+        (QWEN, "dispatcher", ("allgather", "deepep", "hybridep")),
     ],
 )  # fmt: skip
 def test_what_a_chip_a_model_and_its_numbers_run_is_offered(
@@ -213,7 +213,12 @@ def test_of_settings_that_tie_the_ones_that_a_framework_has_win() -> None:
 def test_what_a_plan_may_choose_keeps_the_numbers_of_the_training() -> None:
     values = all_settings(job(*QWEN))
     assert not {*values} & {*NUMERICS}
-    assert values["dispatcher"] == ("alltoall", "deepep", "hybridep")
+    assert values["dispatcher"] == (
+        "alltoall",
+        "allgather",
+        "deepep",
+        "hybridep",
+    )
 
 
 def test_a_value_that_no_software_has_is_refused() -> None:

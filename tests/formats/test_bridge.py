@@ -234,12 +234,13 @@ LAYOUTS = st.builds(
         ]
     ),
 )
+EXAMPLES = {bool: (True, False), int: (1_000, 40_000_000)}
 SETTINGS = [
     (name, value)
     for name, field in fields_of(Software).items()
-    for value in field.kind.words or (True, False)
+    for value in field.kind.words or EXAMPLES[field.kind.type]
 ]
-"""Each value of each setting of the software."""
+"""Each value of each setting of the software, of a number two."""
 JOBS = st.builds(
     lambda layout, name, precision, seq, batch, software, framework: Job(
         name,

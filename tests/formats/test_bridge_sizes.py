@@ -92,3 +92,18 @@ def test_a_script_hands_its_own_arguments_on(to: str) -> None:
     assert last.index('"$@"') > max(
         i for i, word in enumerate(last) if word.startswith("--")
     )
+
+
+@pytest.mark.parametrize(
+    "name, routed", [("deepseek-v3", True), ("llama3-8b", False)]
+)
+def test_a_file_says_that_its_router_is_the_authors(
+    name: str, routed: bool
+) -> None:
+    """A model says how many experts there are, not how a router scores and balances them, and
+    Megatron's own ways are another model's than DeepSeek's.
+    """
+    text = bridge.write(
+        Job(name, "8xh100-sxm", 64, Layout(dp=8)), "megatron", PLACE
+    )[0]
+    assert ("(--moe-router-score-function" in text) is routed

@@ -1334,6 +1334,50 @@ READ: dict[str, tuple[str, str, dict[str, Any]]] = {
             ({"base_emb_dim": 2048}, None),
         )
     },
+    **{
+        f"Megatron recomputes {count} layers of each stage": (
+            "a.sh",
+            EIGHT.strip() + " --recompute-granularity full"
+            f" --recompute-method block --recompute-num-layers {count}",
+            {"recompute": recompute},
+        )
+        for count, recompute in ((0, "none"), (3, "full:3"))
+    },
+    **{
+        f"Megatron's --{flag} is said": (
+            "a.sh",
+            f"{EIGHT.strip()} --{flag}",
+            {"left": {flag.partition(" ")[0].replace("-", "_")}},
+        )
+        for flag in (
+            "moe-router-force-biased 1.0",
+            "output-logit-dtype fp32",
+            "export-force-local-attention",
+        )
+    },
+    "a hybrid recipe of Bridge": (
+        "a.sh",
+        RECIPE.format("nemotronh_8b_pretrain_config") + " model.seq_length=8",
+        {"model": "nemotron-h-8b"},
+    ),
+    **{
+        f"a recipe with next tokens {layers}": (
+            "a.sh",
+            f"{DEEPSEEK} model.mtp_num_layers={layers}",
+            {"missing": [], "left": set()}
+            if layers == "1"
+            else {"says": "other sizes (mtp_num_layers"},
+        )
+        for layers in ("1", "2", "null")
+    },
+    **{
+        f"MaxText's one-hot rows {on}": (
+            "run.yml",
+            maxtext(use_iota_embed=on),
+            {"left": {"use_iota_embed"} if on else set()},
+        )
+        for on in (False, True)
+    },
     # base.yml has them on; without sparse products every expert works on every token
     **{
         f"MaxText with {key} {on}": (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from meshwright.cli.main import main as meshwright
+from meshwright.describe.framework import framework
 from meshwright.errors import BadInput
 from meshwright.formats import bridge, flags
 from meshwright.formats.bridge import shell, table
@@ -232,3 +233,13 @@ def test_what_a_checkpoint_says_of_the_model_is_asked_for() -> None:
     assert file.left["use_checkpoint_args"].endswith("is in the checkpoint")
     said = " --group-query-attention --num-query-groups 8\n"
     assert not bridge.read_file("run.sh", line + said).unread
+
+
+def test_megatrons_profile_offers_what_its_parser_takes() -> None:
+    """One dispatcher for each word, and for flex each of its backends but those that are told as
+    unknown.
+    """
+    profile = framework("megatron-core")
+    offered = {o.value for o in profile.offers if o.setting == "dispatcher"}
+    words = {*PARSER["moe-token-dispatcher-type"]} - {"flex"}
+    assert words == (offered | {profile.dispatcher}) - {"deepep", "hybridep"}

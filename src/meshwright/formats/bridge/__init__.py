@@ -15,10 +15,12 @@ from typing import Any
 from ...describe.job import Job
 from ...errors import BadInput, command
 from .. import parse_json, parse_toml, read_text
+from ..formulas import filled_in
 from ..logs import TITLES, read_log, steps_of
 from . import (
     accelerate,
     axolotl,
+    cells,
     deepspeed,
     hf_trainer,
     launch,
@@ -367,7 +369,8 @@ def write(job: Job, to: str, at: launch.Place) -> tuple[str, list[str]]:
     demand_chip(format, job)
     out, script = keys_of(format, job)
     told = [f"your script says: {word}" for word in script]
-    yours = [f"not in the plan: {format.yours}"] if format.yours else []
+    words = filled_in(format.yours, cells.plan_names(job, format))
+    yours = [f"not in the plan: {words}"] if words else []
     if not job.tokens:
         yours.append("not in the plan: how long to train (plan with --tokens)")
     notes = (launch.made_of(job, at.path), *at.notes, *told, *yours)

@@ -153,8 +153,8 @@ def megatron_recompute(k: Keys) -> str:
     method = k.word("recompute_method") or k.word(
         "activations_checkpoint_method"
     )
-    layers = k.whole("recompute_num_layers") or k.whole(
-        "activations_checkpoint_num_layers"
+    layers = k.whole(
+        "recompute_num_layers", k.whole("activations_checkpoint_num_layers")
     )
     modules = (
         k.items("recompute_modules") if k.get("recompute_modules") else []
@@ -173,7 +173,7 @@ def megatron_recompute(k: Keys) -> str:
         modules = [m for m in modules if m not in strange]
     if how == "selective" or (modules and not how):
         return "+".join(sorted(modules)) if modules else "selective"
-    if how != "full":
+    if how != "full" or (method == "block" and layers == 0):
         return "none"
     if layers and (method == "block" or (not method and layers > 1)):
         return f"full:{layers}"

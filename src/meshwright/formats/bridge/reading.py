@@ -163,7 +163,7 @@ def understood(format: Format, said: FileKeys) -> ForeignFile:
 
 SIZES = (
     *("model.layers", "model.hidden", "model.heads", "model.ffn"),
-    *("model.mla", "model.moe"),
+    *("model.mla", "model.moe", "model.mtp_layers"),
 )
 """Fields of a model that a file may change beside the model's name."""
 SIZES_OF_EXPERTS = ("experts", "top_k", "expert_ffn")
