@@ -198,7 +198,7 @@ def test_settings_are_those_of_the_framework() -> None:
             tried.setdefault(name, []).append(value)
     assert tried == {
         "dp_overlap": ["all"],
-        "dispatcher": ["alltoall", "hybridep"],
+        "dispatcher": ["alltoall", "allgather", "hybridep"],
         "ep_overlap": [True],
         "tp_overlap": ["all"],
         "cuda_graphs": ["parts"],
