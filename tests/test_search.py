@@ -10,7 +10,17 @@ from dataclasses import replace
 
 import pytest
 
-from meshwright import Chip, Cluster, Dim, Job, Model, MoE, Network, catalog
+from meshwright import (
+    Chip,
+    Cluster,
+    Dim,
+    Job,
+    Layout,
+    Model,
+    MoE,
+    Network,
+    catalog,
+)
 from meshwright.describe.assumptions import SETS
 from meshwright.search import Space, brute, search
 from meshwright.step import model_cost, whole_step
@@ -186,6 +196,17 @@ def test_a_relaxed_space_may_leave_chips_idle(pp: int, covered: int) -> None:
     )  # fmt: skip
     assert search(job, space, 9).searched == covered
     same_by_loop(job, space)
+
+
+def test_an_exchange_that_nobody_named_is_the_usual_where_cp_is_one() -> None:
+    """With learned sinks Transformer Engine exchanges keys in one way."""
+    job = Job("gpt-oss-20b", "16xh100-sxm", 16)
+    space = Space(cp=(1, 2), zero=1, schedule="1f1b", ep=8)
+    found = {
+        layout.cp: layout.cp_exchange
+        for layout in search(job, space, 50).layouts
+    }
+    assert found == {1: Layout().cp_exchange, 2: "all-to-all"}
 
 
 def test_breaking_a_bound_is_noticed() -> None:
