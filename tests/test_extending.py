@@ -148,8 +148,8 @@ def test_what_is_added_is_predicted_and_planned_with(extended: Path) -> None:
     assert 1.4 < found["memory"][1] / found["memory"][0] <= 7 / 4
     assert found["equation"] == "src/meshwright/cost/collectives/doubling.py"
     assert found["kept"] == [0.8, "mean"]
-    # 0.6 of a link's rate in place of DeepEP's 0.75
-    assert 1.1 < found["experts"][0] / found["experts"][1] < 0.75 / 0.6
+    # 0.6 of a link's rate in place of DeepEP's 0.85, which it reaches or less
+    assert 1.1 < found["experts"][0] / found["experts"][1] < 0.85 / 0.6
     assert found["plan"][0] > 0 and found["plan"][1] == "eager-1f1b"
 
 

@@ -5,9 +5,10 @@ A token goes to k of the experts, dealt evenly over n ranks on N nodes of g. It 
 limited to groups of experts (`exchange.reach`):
 
     b_net = V/k (N - 1) (1 - (1 - 1/N)^k) / W_net
-    b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / W_node
+    b_node = V/k n (1 - (1 - 1/n)^k) (g - 1)/g / min(share W_node, most)
 
-V = k times the tokens of a rank, as for an all-to-all. Both run at once: t = t0 + sqrt(b_net^2 +
+V = k times the tokens of a rank, as for an all-to-all; most: what the multiprocessors that the
+kernels run on bring into a link (`NodeKernels`). Both run at once: t = t0 + sqrt(b_net^2 +
 b_node^2). Source: DeepSeek-AI 2024, arXiv 2412.19437, section 3.2; measured times of DeepEP on 1, 2
 and 4 nodes: ai-dynamo/aiconfigurator; of HybridEP: its authors (docs/collectives.md).
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterable
 from ..count.work import Op
 from ..exchange import KERNELS
 from ..exchange.reach import Draw, expected_reach
-from ..num import Num, product, sqrt, where
+from ..num import Num, maximum, product, sqrt, where
 from .links import Group, Links
 from .load import Busy, Load
 from .span import over
@@ -49,16 +50,14 @@ def once_a_node(
     far = net.far
     token = V / draw.copies
     rates = net.reach(group)
-    inside = (
-        token
-        * expected_reach(s.n, draw)
-        * (s.g - 1)
-        / s.g
-        / KERNELS[kernel].share(near.name, near.like)
-    )
+    inside = token * expected_reach(s.n, draw) * (s.g - 1) / s.g
     nodes = expected_reach(s.nodes, draw)
     outside = token * nodes * (s.nodes - 1) / s.nodes
-    busy_in = inside * s.slowest(rates[: net.inside])
+    reached = KERNELS[kernel]
+    busy_in = inside * maximum(
+        s.slowest(rates[: net.inside]) / reached.share.value,
+        1.0 / reached.most.value,
+    )
     busy_out = outside * s.g * s.slowest(rates[net.inside :], net.inside)
     sends = (V > 0) & (s.n > 1)
     start = near.exchange_launch + where(s.over, far.exchange_launch, 0.0)

@@ -4,8 +4,9 @@ in a file beside this one, is all that the package knows of one (docs/extend.md)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from ..num import Num
@@ -33,8 +34,8 @@ class Traffic(NamedTuple):
     """Bytes read and written."""
 
 
-class Share(NamedTuple):
-    """The share of a link's rate that kernels reach."""
+class Measured(NamedTuple):
+    """A number of kernels that somebody measured."""
 
     value: float
     source: str
@@ -46,18 +47,13 @@ class NodeKernels:
     after their dispatcher.
     """
 
-    shares: Mapping[str, Share]
-    """Kind of link inside a node (catalog/transports) -> what they reach on it."""
+    share: Measured
+    """Of the rate of a link inside a node, what they reach where it holds them up."""
+    most: Measured = Measured(inf, "their multiprocessors hold up no link")
+    """Bytes per second that the multiprocessors they run on bring into a link, however fast."""
     ordered: bool = False
     """They hand a rank its copies in the order of its experts: of others, as around an all-to-all,
     the host launches what counts, pads and sorts them."""
-
-    def share(self, link: str, like: str) -> float:
-        """On a kind of link, or the one whose numbers it takes; where nobody measured them, the
-        lowest share that anybody did.
-        """
-        known = self.shares.get(link) or self.shares.get(like)
-        return (known or min(self.shares.values())).value
 
 
 @dataclass(frozen=True)
@@ -139,12 +135,6 @@ ALLGATHER = Dispatcher(
     away=gathered,
     back=scattered,
 )
-TABLES = "ai-dynamo/aiconfigurator 095f58a51 (Apache-2.0), comm/sglang, 2026-06: DeepEP"
-HOPPER = Share(
-    0.75,
-    f"{TABLES} in normal mode with 16 SMs or more, H100 and H200 of 1, 2 and 4 nodes",
-)
-"""Taken on NVLink 3 too, and for HybridEP inside a node: no rates of these were found."""
 DEEPEP = Dispatcher(
     name="deepep",
     title="DeepEP, which sends a token to a node only once",
@@ -153,16 +143,18 @@ DEEPEP = Dispatcher(
     away=once_a_node("deepep"),
     back=once_a_node("deepep"),
     kernels=NodeKernels(
-        {
-            "nvlink3": HOPPER,
-            "nvlink4": HOPPER,
-            "nvlink5": Share(
-                0.39,
-                f"{TABLES} in normal mode with 20 SMs as Megatron Core gives it, combine in 16"
-                " bits, 8 B200 and B300 (0.385, 0.394); its authors have 0.44 on GB200, the tables"
-                " 0.25 on four of these",
-            ),
-        }
+        Measured(
+            0.85,
+            "deepseek-ai/DeepEP@ebfe47e4 (MIT), README.md and tests/test_intranode.py: 153 and 158"
+            " GB/s on 8 H800 whose links reach 160, of which 7/8 leave a rank (0.84, 0.86)",
+        ),
+        Measured(
+            275e9,
+            "ai-dynamo/aiconfigurator@095f58a51 (Apache-2.0), comm/sglang/0.5.12, normal mode with"
+            " 20 SMs as Megatron Core gives it, combine in 16 bits, 1,024 to 32,768 tokens of 8"
+            " experts, beyond the start: medians of 267 GB/s on 8 H100, 268 on H200, 274 on B200,"
+            " 277 on B300, 302 on GB200, 305 on GB300, whose links reach 369 and 720",
+        ),
     ),
 )
 HYBRIDEP = Dispatcher(
@@ -173,16 +165,12 @@ HYBRIDEP = Dispatcher(
     away=once_a_node("hybridep"),
     back=once_a_node("hybridep"),
     kernels=NodeKernels(
-        {
-            "nvlink3": HOPPER,
-            "nvlink4": HOPPER,
-            "nvlink5": Share(
-                0.87,
-                "deepseek-ai/DeepEP 07eea0c0 (MIT), branch hybrid-ep,"
-                " Hybrid-EP_Implementation.md, 2025-11: kernels in 16 bits on 8 B200 and on 8 to 36"
-                " GB200, 16 and 32 SMs (tests/published/hybridep.csv)",
-            ),
-        },
+        Measured(
+            0.87,
+            "deepseek-ai/DeepEP 07eea0c0 (MIT), branch hybrid-ep, Hybrid-EP_Implementation.md,"
+            " 2025-11: kernels in 16 bits on 8 B200 and on 8 to 36 GB200, 16 and 32 SMs"
+            " (tests/published/hybridep.csv)",
+        ),
         ordered=True,
     ),
 )
