@@ -23,9 +23,7 @@ from meshwright.schedule.types import Action, Costs, Order
 from run_of_steps import step_in_run_s
 
 ALL_HELD = [
-    name
-    for name, s in SCHEDULES.items()
-    if s.flight and s.flight(4, 960, s.chunks(2), 0) == 960
+    name for name, s in SCHEDULES.items() if s.in_flight(4, 960, 2, 0) == 960
 ]
 """A first rank holds all microbatches until the last of them is through."""
 
