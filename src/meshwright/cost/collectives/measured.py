@@ -12,7 +12,7 @@ from ..measured import table_seconds
 from .best import BestAlgorithm
 
 
-class Measured(BestAlgorithm):
+class Tabled(BestAlgorithm):
     """A group inside one dimension takes what was measured there; one that spans several, or a
     collective without a table, the formula."""
 
@@ -45,4 +45,4 @@ class Measured(BestAlgorithm):
         return super().hop_floor(net, V, group)
 
 
-MEASURED = Measured()
+MEASURED = Tabled()
