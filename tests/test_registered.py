@@ -74,6 +74,18 @@ JOBS = [
         Layout(pp=4, schedule="zb-h2", dp=16, ep=8),
     ),
     (Job("llama3-8b", "24xa100-80", 24), Layout(tp=2, dp=3, pp=4)),
+    # the host launches graphs, which hold experts whose tokens are padded
+    (
+        Job(
+            "qwen3-30b-a3b",
+            "8xh100-sxm",
+            64,
+            framework=replace(
+                frameworks()["megatron-core"], cuda_graphs="parts"
+            ),
+        ),
+        Layout(dp=8, ep=8, zero=1),
+    ),
     # ranks that end a step apart
     (
         Job("gpt3-6.7b", "64xh100-sxm", 512),
