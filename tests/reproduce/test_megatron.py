@@ -29,13 +29,11 @@ UNEXPLAINED = {
     "fig-8/1B, batch 128/best microbatch",
     "fig-17/145B, needed at a large batch",
     "fig-12/175B, 1F1B ahead at a large batch without scatter and gather",
-    "table-1/rises with size",
     "fig-10/174.6B, lead of PTD-P at the fewest GPUs",
     "fig-10/529.6B, lead of PTD-P at the fewest GPUs",
 }
 """Small microbatches and whole messages cost more in reality; 145B fits without recomputation for
-us; 39.1B, whose script has no chunks, is behind 18.4B; and gathers that are waited for cost less on
-few GPUs than a share of the links and the waits of hops say.
+us; and gathers that are waited for cost less on few GPUs than a share of the links and the waits of hops say.
 """
 EXPLAINED = {
     "checkpoint/1T, TB",

@@ -6,12 +6,12 @@ than a layer waits less often for the hops of a ring, and the last one leaves la
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ..describe.framework import Framework
 from ..describe.layout import Layout
 from ..num import Num, maximum, minimum, sum_of
-from .parameters import Parameters, no_parameters
+from .parameters import Parameters
 from .zero import is_sharded
 
 NONE = Parameters(0.0, 0.0)
@@ -23,7 +23,7 @@ def bucket(
     """Dense parameters of a bucket, and those of experts, which have buckets of their own, at
     least. None where each unit is gathered by itself (ZeRO-3), or where papers add up.
 
-    whole: what a device holds, which no bucket exceeds.
+    whole: the most that a device holds, which no bucket exceeds.
 
     Source: NVIDIA/Megatron-LM@00119989, core/distributed/distributed_data_parallel.py. Stages after
     the first have one bucket there, as their collectives are not on the critical path; here all
@@ -34,20 +34,6 @@ def bucket(
     of_dp = by.bucket_a_replica * layout.replicas / layout.cp
     least = maximum(by.bucket_size or by.holding.bucket_elements, of_dp)
     return Parameters(*(minimum(least, n) for n in whole))
-
-
-def in_buckets(
-    weights: Parameters, least: Parameters
-) -> Iterator[tuple[Num, Parameters]]:
-    """(the part that some weights are of a bucket of at least so many, the bucket): of dense ones,
-    of experts, as far as there are any.
-    """
-    if not no_parameters(weights.dense):
-        dense = maximum(weights.dense, least.dense)
-        yield weights.dense / maximum(dense, 1.0), Parameters(dense, 0.0)
-    if not no_parameters(weights.expert):
-        expert = maximum(weights.expert, least.expert)
-        yield weights.expert / maximum(expert, 1.0), Parameters(0.0, expert)
 
 
 def lacking(

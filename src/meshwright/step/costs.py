@@ -50,7 +50,7 @@ from .pipeline import (
 from .shares import ModelShares, model_shares
 from .sync import link_traffic, sync_wait
 from .total import DeviceStep, Step, shares_links
-from .weights import DeviceSync, device_sync
+from .weights import DeviceSync, device_syncs
 from .zero import is_sharded
 
 if TYPE_CHECKING:  # as in `pipeline`
@@ -238,11 +238,12 @@ class StepCosts:
     @part(*DEAL, "sharded", "by_units", "layout.dp_replicate")
     def syncs(self) -> tuple[DeviceSync, ...]:
         """Collectives of the weights that devices hold."""
-        return tuple(
-            device_sync(
-                self.job, self.layout, self.cost, share, clock=self.clock
-            )
-            for share in self.shares.slow
+        return device_syncs(
+            self.job,
+            self.layout,
+            self.cost,
+            devices=self.shares.slow,
+            clock=self.clock,
         )
 
     @part(*SHARDS)

@@ -8,7 +8,9 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
+    Sequence,
 )
+from functools import cache, reduce
 from typing import NamedTuple
 
 from ..cost.layer import Clock
@@ -20,8 +22,8 @@ from ..describe.job import Job
 from ..describe.layout import Layout
 from ..describe.offload import offload
 from ..exchange.types import Message
-from ..num import Num, anywhere, sum_of, where
-from .buckets import bucket, in_buckets, lacking
+from ..num import Num, anywhere, maximum, minimum, sum_of, where
+from .buckets import bucket, lacking
 from .microbatch import ModelCost
 from .parameters import (
     Parameters,
@@ -277,29 +279,43 @@ def _collectives(
     return whole
 
 
-def device_sync(
+def device_syncs(
     job: Job,
     layout: Layout,
     cost: ModelCost,
-    share: ModelShare,
+    devices: Sequence[ModelShare],
     clock: Clock,
-) -> DeviceSync:
-    """Collectives of the weights of a device."""
+) -> tuple[DeviceSync, ...]:
+    """Collectives of the weights of each device, in the order of `devices`."""
     ends_unit, weights_kept = units_of(job)
     layers = [Parameters(c.weights, c.expert_weights) for c in cost.layers]
-    whole = parameters_of(job, layout, cost, share).whole
+    every = [parameters_of(job, layout, cost, d).whole for d in devices]
+    whole = Parameters(*(reduce(minimum, n) for n in zip(*every, strict=True)))
     # of an interval of dp the largest buckets wait least often, and the smallest end soonest
     least = bucket(job.profile, layout.most_replicas, whole)
     soonest = bucket(job.profile, layout, whole)
 
+    def collectives(kind: int, n: Num) -> WeightSync:
+        some = Parameters(n, 0.0) if kind == 0 else Parameters(0.0, n)
+        return weight_sync(job, layout, some, zero=layout.zero, clock=clock)
+
+    @cache
+    def of_bucket(kind: int) -> WeightSync:
+        return collectives(kind, least[kind])
+
     def sync(weights: Parameters) -> WeightSync:
-        every: WeightSync = sum_of(
-            (
-                (part, weight_sync(job, layout, one, layout.zero, clock=clock))
-                for part, one in in_buckets(weights, least)
-            ),
-            SILENT,
-        )
+        """Those of some weights: all that are in one bucket take their parts of it."""
+        parts: list[tuple[Num, WeightSync]] = []
+        for kind, (n, size) in enumerate(zip(weights, least, strict=True)):
+            if no_parameters(n):
+                continue
+            if anywhere(n > size):
+                one = maximum(n, size)
+                part = n / maximum(one, 1.0)
+                parts.append((part, collectives(kind, one)))
+            else:
+                parts.append((n / maximum(size, 1.0), of_bucket(kind)))
+        every: WeightSync = sum_of(parts, SILENT)
         return every
 
     of_layers = list(map(sync, layers))
@@ -308,24 +324,32 @@ def device_sync(
         every: WeightSync = sum_of(zip(often, of_layers, strict=True), SILENT)
         return every
 
-    ends = end_units(job, layout, cost, share)
-    first, later = map(sync, ends)
-    one = share.first_layer
-    but_one = (n - k for n, k in zip(share.layers, one, strict=True))
-    begin, rest = layers_of(one) + first, layers_of(but_one) + later
-    beside = sync(
-        lacking(soonest, [(1.0, ends[0]), *zip(one, layers, strict=True)])
-    )
-    begin, rest = begin + beside, rest + beside * -1.0
-    backward_gather = None
-    if ends_unit != "units":
-        before = first if ends_unit == "apart" else SILENT
-        backward_gather = (layers_of(share.layers) + before).gather
-    return DeviceSync(
-        first=begin,
-        rest=rest,
-        total=begin + rest,
-        backward_gather=backward_gather,
-        weights_kept=weights_kept,
-        tied_gradients=tied_gradient_sync(job, layout, share, clock=clock),
-    )
+    syncs = []
+    for share in devices:
+        ends = end_units(job, layout, cost, share)
+        first, later = map(sync, ends)
+        one = share.first_layer
+        but_one = (n - k for n, k in zip(share.layers, one, strict=True))
+        begin, rest = layers_of(one) + first, layers_of(but_one) + later
+        # what else is in the bucket of the first layer and these ends
+        beside = sync(
+            lacking(soonest, [(1.0, ends[0]), *zip(one, layers, strict=True)])
+        )
+        begin, rest = begin + beside, rest + beside * -1.0
+        backward_gather = None
+        if ends_unit != "units":
+            before = first if ends_unit == "apart" else SILENT
+            backward_gather = (layers_of(share.layers) + before).gather
+        syncs.append(
+            DeviceSync(
+                first=begin,
+                rest=rest,
+                total=begin + rest,
+                backward_gather=backward_gather,
+                weights_kept=weights_kept,
+                tied_gradients=tied_gradient_sync(
+                    job, layout, share, clock=clock
+                ),
+            )
+        )
+    return tuple(syncs)
