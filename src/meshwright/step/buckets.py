@@ -23,7 +23,7 @@ def bucket(
     """Dense parameters of a bucket, and those of experts, which have buckets of their own, at
     least. None where each unit is gathered by itself (ZeRO-3), or where papers add up.
 
-    whole: the most that a device holds, which no bucket exceeds.
+    whole: the least that a device of the pipeline holds, which no bucket exceeds.
 
     Source: NVIDIA/Megatron-LM@00119989, core/distributed/distributed_data_parallel.py. Stages after
     the first have one bucket there, as their collectives are not on the critical path; here all

@@ -227,7 +227,7 @@ class StepCosts:
 
     @property
     def sharded(self) -> bool:
-        """Something is: all ZeRO stages from 1 on send the same messages, as often as they say."""
+        """Something is: ZeRO stages 1 and 2 send the same messages, as often as they say."""
         return self.layout.zero > 0
 
     @property

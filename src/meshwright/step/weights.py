@@ -210,7 +210,8 @@ def weight_sync(
     zero: int,
     clock: Clock,
 ) -> WeightSync:
-    """Collectives of parameters: all ZeRO stages from 1 on send the same, as often as they say."""
+    """Collectives of parameters: ZeRO stages from 1 on send the same, as often as they say, but for
+    the numbers in which weights are gathered (`wire_bytes`)."""
 
     def load(messages: Iterable[Message]) -> Load:
         return _collectives(layout, messages, clock)
