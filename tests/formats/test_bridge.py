@@ -925,3 +925,20 @@ def test_a_model_of_ones_own_folder_is_the_one_that_its_numbers_say() -> None:
     other = replace(job, model=replace(ours, ffn=14080))
     with refusal("no model of the sizes of config"):
         bridge.write(other, "torchtitan", PLACE)
+
+
+def test_bridge_sizes_buckets_where_its_overlap_would_reset_them() -> None:
+    """CommOverlapConfig sets bucket_size, 128 Mi unless it names one, over that of ddp
+    (NVIDIA-NeMo/Megatron-Bridge@0685ff5d, training/comm_overlap.py), and no model has any.
+    """
+    job = Job(
+        "llama3-8b",
+        "8xh100",
+        8,
+        Layout(dp=8, zero=1),
+        framework="megatron-bridge",
+        software=Software(bucket_size=200_000_000),
+    )
+    text, _ = bridge.write(job, "megatron-bridge", PLACE)
+    assert "bucket_size:200000000}" in text
+    assert "model.bucket_size" not in text
